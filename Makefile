@@ -1,0 +1,61 @@
+# The front door. Every target sets up what it needs in .venv; set-up is redone when a lock or
+# pyproject.toml changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--custom-compile-command "make lock" $(LOCK_FLAGS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup reproduce test check format bench lock clean
+
+help: ## Print this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev ## Prepare .venv for development
+
+reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies only)
+	$(BIN)/batchlens reproduce
+
+test: $(VENV)/.dev ## Run every test, slow ones and doctests included
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## Lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## Format and apply the safe lint fixes
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.core ## Run every benchmark
+	@set -e; for file in $(sort $(wildcard benchmarks/bench_*.py)); do \
+		echo "== $$file"; $(BIN)/python "$$file"; done
+
+lock: $(VENV)/.dev ## Update the locks to pyproject.toml (LOCK_FLAGS=--upgrade: newest versions)
+	$(UV_COMPILE) pyproject.toml --output-file requirements/core.txt
+	$(UV_COMPILE) pyproject.toml --group dev --constraints requirements/core.txt \
+		--output-file requirements/dev.txt
+
+clean: ## Remove .venv, caches and reports
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist report
+	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV)/.core: requirements/core.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"batchlens needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@echo "Setting up $(VENV): core"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) --requirement requirements/core.txt
+	@$(PIP_INSTALL) --no-deps --editable .
+	@$(BIN)/python -m batchlens.theory.kernels
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core requirements/dev.txt
+	@echo "Setting up $(VENV): development tools"
+	@$(PIP_INSTALL) --requirement requirements/dev.txt
+	@touch $@

@@ -1,0 +1,75 @@
+"""How large a batch can a training use, and which optimizer and learning rate go with it?
+
+Public names are loaded on first use (scientific Python's SPEC 1): `import batchlens` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batchlens.errors import BatchlensError
+    from batchlens.theory.bounds import lower_bound_risk, lower_bound_steps
+    from batchlens.theory.dynamics import (
+        RiskTerms,
+        convergence_rate,
+        is_stable,
+        risk,
+        risk_path,
+        risk_terms,
+        steady_state_risk,
+    )
+    from batchlens.theory.hitting import HittingTime, hitting_time, steps_to_target
+    from batchlens.theory.problem import NoisyQuadratic
+    from batchlens.theory.rule import UpdateRule
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BatchlensError",
+    "HittingTime",
+    "NoisyQuadratic",
+    "RiskTerms",
+    "UpdateRule",
+    "__version__",
+    "convergence_rate",
+    "hitting_time",
+    "is_stable",
+    "lower_bound_risk",
+    "lower_bound_steps",
+    "risk",
+    "risk_path",
+    "risk_terms",
+    "steady_state_risk",
+    "steps_to_target",
+]
+
+_NAMES_BY_MODULE = {
+    "errors": ["BatchlensError"],
+    "theory.bounds": ["lower_bound_risk", "lower_bound_steps"],
+    "theory.dynamics": [
+        "RiskTerms",
+        "convergence_rate",
+        "is_stable",
+        "risk",
+        "risk_path",
+        "risk_terms",
+        "steady_state_risk",
+    ],
+    "theory.hitting": ["HittingTime", "hitting_time", "steps_to_target"],
+    "theory.problem": ["NoisyQuadratic"],
+    "theory.rule": ["UpdateRule"],
+}
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+
+
+if not TYPE_CHECKING:  # a type checker that saw this would accept misspelt names
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

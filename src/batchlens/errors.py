@@ -1,0 +1,8 @@
+"""What batchlens raises when a file or a stored state is bad."""
+
+
+class BatchlensError(Exception):
+    """A file that cannot be read as what it should be, or a state that does not fit what was asked.
+
+    Bad arguments raise ValueError or TypeError instead.
+    """

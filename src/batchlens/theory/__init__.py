@@ -1,0 +1,1 @@
+"""The noisy quadratic model: exact risk, steps to a target, and bounds."""
