@@ -1,0 +1,86 @@
+"""Checks at the public edge: a bad value ends in one sentence that names it, never in a silent repair."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import SupportsFloat
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def require_number(
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    closed: tuple[bool, bool] = (True, True),
+) -> float:
+    """`value` as a float inside the interval; infinite ends are always open."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | SupportsFloat):
+        raise TypeError(f"`{name}` must be a number, got {value!r}.")
+    number = float(value)
+    above = number >= low if closed[0] else number > low
+    below = number <= high if closed[1] else number < high
+    if not (math.isfinite(number) and above and below):
+        raise ValueError(f"`{name}` must be {describe_interval(low, high, closed)}, got {value}.")
+    return number
+
+
+def describe_interval(low: float, high: float, closed: tuple[bool, bool]) -> str:
+    """The interval in words that read well after "must be"."""
+    if high == math.inf:
+        if low == -math.inf:
+            return "finite"
+        return f"finite and {'at least' if closed[0] else 'above'} {low:g}"
+    brackets = "[" if closed[0] else "(", "]" if closed[1] else ")"
+    return f"in {brackets[0]}{low:g}, {high:g}{brackets[1]}"
+
+
+def require_whole(name: str, value: object, low: int = 0, high: int = 2**62) -> int:
+    """`value` as an int in [low, high]; 1e6 counts as whole."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be a whole number, got {value!r}.")
+    if isinstance(value, Integral):
+        number = int(value)
+    elif float(value).is_integer():
+        number = int(float(value))
+    else:
+        raise ValueError(f"`{name}` must be a whole number, got {value}.")
+    if number < low:
+        raise ValueError(f"`{name}` must be at least {low}, got {value}.")
+    if number > high:
+        raise ValueError(f"`{name}` must be at most {high}, got {value}.")
+    return number
+
+
+def require_flag(name: str, value: object) -> bool:
+    """`value` as a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"`{name}` must be True or False, got {value!r}.")
+    return bool(value)
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> str:
+    """`value` if it is one of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")
+    return value
+
+
+def require_vector(name: str, value: object, length: int | None = None) -> FloatArray:
+    """`value` as a one-dimensional float array with finite entries, a copy of its own."""
+    try:
+        vector = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"`{name}` must be an array of numbers, got {value!r}.") from None
+    if vector.ndim != 1:
+        raise ValueError(f"`{name}` must have one dimension, got {vector.ndim}.")
+    if length is not None and vector.size != length:
+        raise ValueError(f"`{name}` must have {length} entries, one a coordinate, got {vector.size}.")
+    if not np.isfinite(vector).all():
+        raise ValueError(f"`{name}` must be finite, got {vector[~np.isfinite(vector)][0]}.")
+    return vector

@@ -1,0 +1,233 @@
+"""Exact expected loss of an update rule on a noisy quadratic, after any number of steps.
+
+Notation: h, c, s, n as in `problem`; a = learning_rate * h^(1 - power), a coordinate's rate; B, batch size.
+Second moments follow S <- A S A^T + b b^T c / B exactly; n steps are binary powers of one step (see `kernels`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from batchlens.checks import require_number, require_whole
+from batchlens.theory import kernels
+from batchlens.theory.arrays import FloatArray, IntArray
+from batchlens.theory.problem import NoisyQuadratic
+from batchlens.theory.rule import UpdateRule, preconditioned
+
+Steps = int | Sequence[int] | IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class RiskTerms:
+    """Where the risk comes from: the starting point, and the gradient noise of the steps since."""
+
+    deterministic: FloatArray
+    noise: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        """Expected loss."""
+        return self.deterministic + self.noise
+
+
+def weights(problem: NoisyQuadratic) -> tuple[FloatArray, FloatArray]:
+    """What a unit of x^2 and of q (see `kernels`) weigh in the risk, at batch size 1: n h s / 2 and n c / 2 h."""
+    half = 0.5 * problem.count
+    return half * problem.curvature * problem.initial, half * (problem.noise / problem.curvature)
+
+
+def require_batch_size(batch_size: object) -> float:
+    """A batch size: any number above 0."""
+    return require_number("batch_size", batch_size, low=0, closed=(False, True))
+
+
+@overload
+def risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: int) -> float: ...
+@overload
+def risk(
+    problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: Sequence[int] | IntArray
+) -> FloatArray: ...
+def risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: Steps) -> float | FloatArray:
+    """Expected loss after each number of steps: exact, inf where it has diverged.
+
+    1/2 sum_i n_i h_i E[average_i(t)^2]; for plain SGD this is eqn. 4 of the paper summed over coordinates.
+
+    Arguments:
+        problem: what is minimised.
+        rule: how; its averaged iterate is what counts (without averaging that is the iterate itself).
+        batch_size: examples a step, any number above 0.
+        steps: one step count or many; the cost grows with the logarithm of the largest.
+
+    >>> problem = NoisyQuadratic.power_law(dim=10_000)
+    >>> rule = UpdateRule(learning_rate=0.1, momentum=0.9)
+    >>> risk(problem, rule, batch_size=256, steps=[0, 10, 1000]).round(6).tolist()
+    [4.893803, 3.385655, 0.621118]
+    """
+    terms = risk_terms(problem, rule, batch_size, steps)
+    return terms.total if np.ndim(steps) else float(terms.total)
+
+
+def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: Steps) -> RiskTerms:
+    """`risk`, split into what is left of the starting point and what the gradient noise has added.
+
+    >>> problem = NoisyQuadratic.power_law(dim=100)
+    >>> terms = risk_terms(problem, UpdateRule(learning_rate=1.0), batch_size=16, steps=50)
+    >>> round(float(terms.deterministic), 6), round(float(terms.noise), 6)
+    (0.108774, 0.099208)
+    """
+    batch_size = require_batch_size(batch_size)
+    wanted = require_steps(steps)
+    rising, place = np.unique(wanted, return_inverse=True)
+    start, noise = weights(problem)
+    sums = kernels.sum_risk(
+        *rule.rates(problem.curvature),
+        start,
+        noise / batch_size,
+        rule.momentum,
+        rule.nesterov,
+        rule.averaging,
+        rising,
+    )
+    deterministic, noisy = sums[:, place.reshape(wanted.shape)]
+    return RiskTerms(deterministic, noisy)
+
+
+def require_steps(steps: object) -> IntArray:
+    """Step counts: whole numbers from 0 on, one or a sequence of them."""
+    if np.ndim(steps) == 0:  # type: ignore[arg-type]
+        return np.asarray(require_whole("steps", steps), dtype=np.int64)
+    if np.ndim(steps) > 1:  # type: ignore[arg-type]
+        raise ValueError("`steps` must be one number or a flat sequence of them.")
+    entries = list(steps)  # type: ignore[call-overload]
+    if not entries:
+        raise ValueError("`steps` must have at least one entry, got none.")
+    return np.array([require_whole("steps", entry) for entry in entries], dtype=np.int64)
+
+
+def risk_path(
+    problem: NoisyQuadratic,
+    rules: UpdateRule | Sequence[UpdateRule],
+    batch_size: float | Sequence[float] | FloatArray,
+    lengths: Sequence[int] | IntArray,
+) -> FloatArray:
+    """Expected loss after each piece of a training whose rule or batch size changes from piece to piece.
+
+    The momentum buffer and the average live on across pieces: m as it is (unscaled by the learning rate), so that
+    a learning rate may change, or be 0, at any step.
+
+    Arguments:
+        problem: what is minimised.
+        rules: one rule a piece, or one for all.
+        batch_size: one a piece, or one for all.
+        lengths: number of steps of each piece; a piece costs the logarithm of its length.
+
+    >>> problem = NoisyQuadratic.power_law(dim=100)
+    >>> rules = [UpdateRule(learning_rate=1.0), UpdateRule(learning_rate=0.1)]
+    >>> risk_path(problem, rules, batch_size=16, lengths=[50, 50]).round(6).tolist()
+    [0.207982, 0.124059]
+    """
+    sizes = require_steps(lengths)
+    if sizes.ndim == 0:
+        raise TypeError(f"`lengths` must be a sequence, one entry a piece, got {lengths!r}.")
+    pieces = sizes.size
+    used = [rules] * pieces if isinstance(rules, UpdateRule) else list(rules)
+    batches = list(batch_size) if np.ndim(batch_size) else [batch_size] * pieces  # type: ignore[arg-type]
+    for name, entries in (("rules", used), ("batch_size", batches)):
+        if len(entries) != pieces:
+            raise ValueError(f"`{name}` must have {pieces} entries, one a length, got {len(entries)}.")
+    h = problem.curvature
+    rates = [rule.rates(h) for rule in used]
+    start, noise = weights(problem)
+    sums = kernels.sum_risk_path(
+        np.stack([rate for rate, _ in rates]),
+        np.stack([tail for _, tail in rates]),
+        _buffer_scales(h, [rule.power for rule in used]),
+        start,
+        noise,
+        np.array([rule.momentum for rule in used]),
+        np.array([rule.nesterov for rule in used]),
+        np.array([rule.averaging for rule in used]),
+        np.array([1.0 / require_batch_size(batch) for batch in batches]),
+        sizes,
+    )
+    return RiskTerms(sums[0], sums[1]).total
+
+
+def _buffer_scales(h: FloatArray, powers: list[float]) -> FloatArray:
+    """u = m / h^(1 - power) changes its unit with the power; m does not."""
+    scales = [preconditioned(h, before) / preconditioned(h, after)
+              for before, after in zip(powers[:1] + powers, powers, strict=False)]  # fmt: skip
+    return np.stack(scales).astype(np.float64)
+
+
+def is_stable(problem: NoisyQuadratic, rule: UpdateRule) -> bool:
+    """Whether the risk stays bounded however long training goes on.
+
+    Heavy ball: learning_rate * h^(1 - power) < 2 (1 + momentum) for every h; Nesterov: < 2 (1 + momentum) /
+    (1 + 2 momentum).  Averaging changes nothing.  A learning rate of 0 is stable: nothing moves.
+
+    >>> problem = NoisyQuadratic.power_law(dim=100)
+    >>> (
+    ...     is_stable(problem, UpdateRule(learning_rate=2.1)),
+    ...     is_stable(problem, UpdateRule(2.1, momentum=0.1)),
+    ... )
+    (False, True)
+    """
+    rates, _ = rule.rates(problem.curvature)
+    return bool(rates.max() < rate_limit(rule.momentum, rule.nesterov))
+
+
+def rate_limit(momentum: float, nesterov: bool) -> float:
+    """The learning_rate * h^(1 - power) from which on a coordinate is unstable."""
+    limit = 2.0 * (1.0 + momentum)
+    return limit / (1.0 + 2.0 * momentum) if nesterov else limit
+
+
+def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float) -> float:
+    """Expected loss after endlessly many steps: what the gradient noise keeps up; inf for an unstable rule.
+
+    For momentum and for averaging alone these are the second terms of theorems 1 and 2 of the paper.  At learning
+    rate 0 nothing moves, and the initial risk stays.
+
+    >>> problem = NoisyQuadratic.power_law(dim=100)
+    >>> round(steady_state_risk(problem, UpdateRule(learning_rate=0.1), batch_size=16), 6)
+    0.008238
+    """
+    batch_size = require_batch_size(batch_size)
+    if not is_stable(problem, rule):
+        return float("inf")
+    start, noise = weights(problem)
+    return kernels.sum_steady_state(
+        *rule.rates(problem.curvature),
+        start,
+        noise / batch_size,
+        rule.momentum,
+        rule.nesterov,
+        rule.averaging,
+    )
+
+
+def convergence_rate(problem: NoisyQuadratic, rule: UpdateRule) -> float:
+    """Factor by which the slowest coordinate's expected iterate shrinks a step, once training is long.
+
+    The largest |r| over coordinates, r the roots of the characteristic polynomial (r_1 of theorem 1, eqn. 7 of the
+    paper; with averaging its coefficient is a root too).  The deterministic risk shrinks by its square.
+
+    >>> problem = NoisyQuadratic([1.0], [1.0], [1.0])
+    >>> convergence_rate(problem, UpdateRule(learning_rate=0.25))
+    0.75
+    """
+    a, _ = rule.rates(problem.curvature)
+    beta = rule.momentum
+    if rule.nesterov:
+        trace, product = (1 + beta) * (1 - a), beta * (1 - a)
+        discriminant = (1 - a) * ((1 - beta) ** 2 - a * (1 + beta) ** 2)
+    else:
+        trace, product = 1 - a + beta, np.full_like(a, beta)
+        root = np.sqrt(beta)
+        discriminant = (((1 - beta) / (1 + root)) ** 2 - a) * ((1 + root) ** 2 - a)
+    real = (np.abs(trace) + np.sqrt(np.maximum(discriminant, 0))) / 2
+    radius = np.where(discriminant >= 0, real, np.sqrt(np.abs(product)))
+    return float(max(radius.max(), rule.averaging))

@@ -1,0 +1,96 @@
+"""The first step at which a rule reaches a target risk.
+
+A risk need not fall monotonically: momentum oscillates, plain SGD dips where some coordinates start below their
+steady state, and an unstable rule may dip before it blows up.  The search is exact all the same (see
+`kernels.first_hit`): it passes over a stretch of steps only where a lower bound shows that nothing in it can do.
+"""
+
+from typing import Literal, NamedTuple
+
+from batchlens.checks import require_number, require_whole
+from batchlens.errors import BatchlensError
+from batchlens.theory import kernels
+from batchlens.theory.dynamics import is_stable, require_batch_size, weights
+from batchlens.theory.problem import NoisyQuadratic
+from batchlens.theory.rule import UpdateRule
+
+MAX_STEPS = 10**12
+# Coordinate-steps that one search may look at one by one: some seconds.
+_BUDGET = 2 * 10**9
+
+Status = Literal["reached", "unstable", "steady_state_above_target", "beyond_max_steps", "undecided"]
+
+
+class HittingTime(NamedTuple):
+    """How many steps it took, and if none did, why.
+
+    status: "reached"; "unstable" (the risk grows without bound before reaching the target);
+    "steady_state_above_target" (the noise alone keeps the risk above it); "beyond_max_steps"; "undecided" (so many
+    fast, hardly damped oscillations that looking at each was given up: ask with a smaller `max_steps`).
+    """
+
+    steps: int | None
+    status: Status
+
+
+def hitting_time(
+    problem: NoisyQuadratic,
+    rule: UpdateRule,
+    batch_size: float,
+    target: float,
+    max_steps: int = MAX_STEPS,
+) -> HittingTime:
+    """First step whose risk is at or below the target, 0 included, with the reason where there is none.
+
+    The cost grows with the logarithm of the answer where the risk does not oscillate, and with the number of
+    oscillations where it does.
+
+    >>> problem = NoisyQuadratic.power_law(dim=100)
+    >>> hitting_time(problem, UpdateRule(learning_rate=0.1), batch_size=64, target=0.01)
+    HittingTime(steps=1429, status='reached')
+    >>> hitting_time(problem, UpdateRule(learning_rate=0.1), batch_size=1, target=0.01)
+    HittingTime(steps=None, status='steady_state_above_target')
+    """
+    batch_size = require_batch_size(batch_size)
+    target = require_number("target", target, low=0, closed=(False, True))
+    max_steps = require_whole("max_steps", max_steps, low=0, high=2**61)
+    start, noise = weights(problem)
+    steps, ending = kernels.first_hit(
+        *rule.rates(problem.curvature),
+        start,
+        noise / batch_size,
+        rule.momentum,
+        rule.nesterov,
+        rule.averaging,
+        target,
+        max_steps,
+        _BUDGET,
+    )
+    if ending == kernels.REACHED:
+        return HittingTime(steps, "reached")
+    if ending == kernels.UNDECIDED:
+        return HittingTime(None, "undecided")
+    if not is_stable(problem, rule):
+        return HittingTime(None, "unstable")
+    if ending == kernels.NEVER:
+        return HittingTime(None, "steady_state_above_target")
+    return HittingTime(None, "beyond_max_steps")
+
+
+def steps_to_target(
+    problem: NoisyQuadratic,
+    rule: UpdateRule,
+    batch_size: float,
+    target: float,
+    max_steps: int = MAX_STEPS,
+) -> int | None:
+    """First step whose risk is at or below the target, 0 included; None if no step up to `max_steps` is.
+
+    >>> problem = NoisyQuadratic.power_law(dim=100)
+    >>> steps_to_target(problem, UpdateRule(learning_rate=0.1, momentum=0.9), batch_size=64, target=0.05)
+    90
+    """
+    steps, status = hitting_time(problem, rule, batch_size, target, max_steps)
+    if status == "undecided":
+        raise BatchlensError("The risk oscillates too often to look at every step; ask with a smaller `max_steps`.")
+    return steps
