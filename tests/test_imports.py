@@ -17,18 +17,20 @@ import batchlens
 
 PACKAGE = "batchlens"
 
+BASE = {"checks", "errors"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "scaling": {"errors"},
-    "theory": {"scaling", "errors"},
-    "training": {"scaling", "errors"},
-    "sweep": {"training", "scaling", "errors"},
-    "curvature": {"theory", "training", "scaling", "errors"},
-    "report": {"sweep", "theory", "scaling", "errors"},
-    "cli": {"report", "curvature", "sweep", "training", "theory", "scaling", "errors"},
+    "checks": set(),
+    "scaling": BASE,
+    "theory": {"scaling"} | BASE,
+    "training": {"scaling"} | BASE,
+    "sweep": {"training", "scaling"} | BASE,
+    "curvature": {"theory", "training", "scaling"} | BASE,
+    "report": {"sweep", "theory", "scaling"} | BASE,
+    "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
-TORCH_FREE = ("errors", "scaling", "theory", "report", "sweep.store")
+TORCH_FREE = ("checks", "errors", "scaling", "theory", "report", "sweep.store")
 NEEDS_TORCH = ("torch", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
 
 

@@ -11,8 +11,8 @@ from typing import overload
 import numpy as np
 
 from batchlens.checks import require_number, require_whole
-from batchlens.theory import kernels
 from batchlens.theory.arrays import FloatArray, IntArray
+from batchlens.theory.kernels import maps
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule, preconditioned
 
@@ -81,7 +81,7 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
     wanted = require_steps(steps)
     rising, place = np.unique(wanted, return_inverse=True)
     start, noise = weights(problem)
-    sums = kernels.sum_risk(
+    sums = maps.sum_risk(
         *rule.rates(problem.curvature),
         start,
         noise / batch_size,
@@ -140,7 +140,7 @@ def risk_path(
     h = problem.curvature
     rates = [rule.rates(h) for rule in used]
     start, noise = weights(problem)
-    sums = kernels.sum_risk_path(
+    sums = maps.sum_risk_path(
         np.stack([rate for rate, _ in rates]),
         np.stack([tail for _, tail in rates]),
         _buffer_scales(h, [rule.power for rule in used]),
@@ -199,7 +199,7 @@ def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: flo
     if not is_stable(problem, rule):
         return float("inf")
     start, noise = weights(problem)
-    return kernels.sum_steady_state(
+    return maps.sum_steady_state(
         *rule.rates(problem.curvature),
         start,
         noise / batch_size,

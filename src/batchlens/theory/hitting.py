@@ -1,16 +1,16 @@
 """The first step at which a rule reaches a target risk.
 
 A risk need not fall monotonically: momentum oscillates, plain SGD dips where some coordinates start below their
-steady state, and an unstable rule may dip before it blows up.  The search is exact all the same (see
-`kernels.first_hit`): it passes over a stretch of steps only where a lower bound shows that nothing in it can do.
+steady state, and an unstable rule may dip before it blows up.  The search is exact (see
+`kernels.hitting.first_hit`): it passes over a stretch of steps only where a lower bound shows that none of them can do.
 """
 
 from typing import Literal, NamedTuple
 
 from batchlens.checks import require_number, require_whole
 from batchlens.errors import BatchlensError
-from batchlens.theory import kernels
 from batchlens.theory.dynamics import is_stable, require_batch_size, weights
+from batchlens.theory.kernels.hitting import NEVER, REACHED, UNDECIDED, first_hit
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
@@ -55,7 +55,7 @@ def hitting_time(
     target = require_number("target", target, low=0, closed=(False, True))
     max_steps = require_whole("max_steps", max_steps, low=0, high=2**61)
     start, noise = weights(problem)
-    steps, ending = kernels.first_hit(
+    steps, ending = first_hit(
         *rule.rates(problem.curvature),
         start,
         noise / batch_size,
@@ -66,13 +66,13 @@ def hitting_time(
         max_steps,
         _BUDGET,
     )
-    if ending == kernels.REACHED:
+    if ending == REACHED:
         return HittingTime(steps, "reached")
-    if ending == kernels.UNDECIDED:
+    if ending == UNDECIDED:
         return HittingTime(None, "undecided")
     if not is_stable(problem, rule):
         return HittingTime(None, "unstable")
-    if ending == kernels.NEVER:
+    if ending == NEVER:
         return HittingTime(None, "steady_state_above_target")
     return HittingTime(None, "beyond_max_steps")
 

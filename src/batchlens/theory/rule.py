@@ -1,7 +1,7 @@
 """Update rules: any mix of learning rate, momentum, averaging and preconditioning.
 
 Every mix is one linear map on the state (theta, m, average) of a coordinate plus a noise vector.  The numbers of
-that map for a single step are in `kernels.one_step`; all else (any number of steps, steady state, hitting times)
+that map for a single step are in `kernels.maps.one_step`; all else (any number of steps, steady state, hitting times)
 follows from them.
 """
 

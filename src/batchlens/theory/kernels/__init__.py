@@ -1,0 +1,1 @@
+"""Compiled kernels: all the code that numba turns into machine code, and nothing else."""
