@@ -21,16 +21,18 @@ BASE = {"checks", "errors"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "checks": set(),
+    "terminal": set(),
     "scaling": BASE,
+    "measurements": {"scaling"} | BASE,
     "theory": {"scaling"} | BASE,
     "training": {"scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
     "curvature": {"theory", "training", "scaling"} | BASE,
     "report": {"sweep", "theory", "scaling"} | BASE,
-    "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
+    "cli": {"terminal", "report", "curvature", "sweep", "training", "theory", "measurements", "scaling"} | BASE,
     "__main__": {"cli"},
 }
-TORCH_FREE = ("checks", "errors", "scaling", "theory", "report", "sweep.store")
+TORCH_FREE = ("checks", "errors", "scaling", "measurements", "theory", "report", "sweep.store")
 NEEDS_TORCH = ("torch", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batchlens.errors import BatchlensError
+    from batchlens.scaling import CriticalBatchSize, ScalingCurve, critical_batch_size
     from batchlens.theory.bounds import lower_bound_risk, lower_bound_steps
     from batchlens.theory.dynamics import (
         RiskTerms,
@@ -20,31 +21,48 @@ if TYPE_CHECKING:
     )
     from batchlens.theory.hitting import HittingTime, hitting_time, steps_to_target
     from batchlens.theory.problem import NoisyQuadratic
+    from batchlens.theory.ready_made import ready_made_schedule, tune_ready_made
     from batchlens.theory.rule import UpdateRule
+    from batchlens.theory.schedules import Schedule, best_schedule, optimal_schedule
+    from batchlens.theory.tuning import BestRisk, Tuned, best_risk, scaling_curve, tune
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BatchlensError",
+    "BestRisk",
+    "CriticalBatchSize",
     "HittingTime",
     "NoisyQuadratic",
     "RiskTerms",
+    "ScalingCurve",
+    "Schedule",
+    "Tuned",
     "UpdateRule",
     "__version__",
+    "best_risk",
+    "best_schedule",
     "convergence_rate",
+    "critical_batch_size",
     "hitting_time",
     "is_stable",
     "lower_bound_risk",
     "lower_bound_steps",
+    "optimal_schedule",
+    "ready_made_schedule",
     "risk",
     "risk_path",
     "risk_terms",
+    "scaling_curve",
     "steady_state_risk",
     "steps_to_target",
+    "tune",
+    "tune_ready_made",
 ]
 
 _NAMES_BY_MODULE = {
     "errors": ["BatchlensError"],
+    "scaling": ["CriticalBatchSize", "ScalingCurve", "critical_batch_size"],
     "theory.bounds": ["lower_bound_risk", "lower_bound_steps"],
     "theory.dynamics": [
         "RiskTerms",
@@ -57,7 +75,10 @@ _NAMES_BY_MODULE = {
     ],
     "theory.hitting": ["HittingTime", "hitting_time", "steps_to_target"],
     "theory.problem": ["NoisyQuadratic"],
+    "theory.ready_made": ["ready_made_schedule", "tune_ready_made"],
     "theory.rule": ["UpdateRule"],
+    "theory.schedules": ["Schedule", "best_schedule", "optimal_schedule"],
+    "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 

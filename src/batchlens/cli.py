@@ -3,84 +3,44 @@
 Heavy imports stay inside the commands, so that `batchlens --help` answers at once.
 """
 
-import json
-import math
+import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from batchlens import __version__
 from batchlens.errors import BatchlensError
+from batchlens.terminal import (
+    NUMBER,
+    NUMBER_OR_TUNED,
+    NUMBERS,
+    WHOLE,
+    WHOLES,
+    Names,
+    print_json,
+    print_table,
+    progress_bar,
+    short,
+    track,
+)
 
 if TYPE_CHECKING:
     from batchlens.theory.problem import NoisyQuadratic
     from batchlens.theory.rule import UpdateRule
 
+# Small matrices all along: threads of the linear algebra library would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-class Number(click.ParamType[float]):
-    """A number; whether it is in range is for the library to say."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> float:
-        try:
-            return float(value)
-        except ValueError:
-            raise _bad(param, "a number", value) from None
-
-
-class Whole(click.ParamType[int]):
-    """A whole number; 1e6 counts."""
-
-    name = "whole"
-
-    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> int:
-        try:
-            number = float(value)
-            return int(value) if isinstance(value, int) or number.is_integer() else int("")
-        except (ValueError, OverflowError):
-            raise _bad(param, "a whole number", value) from None
-
-
-class Numbers(click.ParamType[list[float]]):
-    """Several numbers: 4,16,64, or 4..4096 for each doubling from 4 to 4096."""
-
-    name = "numbers"
-
-    def __init__(self, whole: bool = False) -> None:
-        self.whole = whole
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> list[float]:
-        if isinstance(value, list):
-            return value
-        kind = Whole() if self.whole else Number()
-        numbers: list[float] = []
-        for part in value.split(","):
-            first, dots, last = part.partition("..")
-            low = kind.convert(first, param, context)
-            if not dots:
-                numbers.append(low)
-                continue
-            high = kind.convert(last, param, context)
-            if not 0 < low <= high < math.inf:
-                raise _bad(param, "LOW..HIGH with 0 < LOW <= HIGH", part)
-            while low <= high:
-                numbers.append(low)
-                low *= 2
-        return numbers
-
-
-def _bad(param: click.Parameter | None, wanted: str, got: object) -> click.UsageError:
-    option = param.opts[0] if param else "value"
-    return click.UsageError(f"{option} must be {wanted}, got {got}.")
-
-
-NUMBER, WHOLE, NUMBERS, WHOLES = Number(), Whole(), Numbers(), Numbers(whole=True)
+# As `batchlens.theory.tuning.FAMILIES`, which is too heavy to import for a help page; a test holds them equal.
+CLAIMS = 24
+FAMILIES = ("sgd", "momentum", "nesterov", "sgd+ema", "momentum+ema")
 
 
 def problem_options(command: _Command) -> _Command:
@@ -176,15 +136,19 @@ def risk_command(
 
 
 @cli.command("steps")
-@rule_options(required=True)
+@click.option(
+    "--optimizer", "optimizers", type=Names(FAMILIES), help=f"Tuned: one or several of {', '.join(FAMILIES)}."
+)
+@rule_options(required=False)
 @click.option("--power", type=NUMBERS, default="0", show_default=True,
               help="Precondition by H^-POWER, in [0, 1]; one or several.")  # fmt: skip
-@click.option("--batch-sizes", type=NUMBERS, required=True, help="4,16,64 or 4..4096.")
+@click.option("--batch-sizes", type=NUMBERS, required=True, help="4,16,64 or 4..4096 for each doubling.")
 @click.option("--target", type=NUMBER, required=True, help="Risk to reach, above 0.")
 @problem_options
 @json_option
 def steps_command(
-    learning_rate: float,
+    optimizers: list[str] | None,
+    learning_rate: float | None,
     momentum: float,
     nesterov: bool,
     averaging: float,
@@ -194,76 +158,171 @@ def steps_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Steps that an update rule takes to a target risk, at each batch size.
+    """Fewest steps to a target risk at each batch size, every parameter tuned.
+
+    With --learning-rate (and --momentum, --nesterov, --averaging): the steps of that rule, nothing tuned.
 
     \b
-    Example:
+    Examples:
+      batchlens steps --optimizer sgd,momentum --power 0,0.5 --batch-sizes 4..65536 --target 0.01
       batchlens steps --learning-rate 0.001 --momentum 0.9 --batch-sizes 256..65536 --target 0.01
     """
-    from batchlens.theory.hitting import hitting_time
-    from batchlens.theory.rule import UpdateRule
+    from batchlens.scaling import ScalingCurve
 
+    if (optimizers is None) == (learning_rate is None):
+        raise click.UsageError("Give either --optimizer (tuned) or --learning-rate (a fixed rule).")
     quadratic = _problem(**problem)
+    sizes = sorted(set(batch_sizes))
+    if optimizers is not None:
+        solve = partial(_tuned_point, quadratic, target)
+        families = optimizers
+    else:
+        settings = {
+            "learning_rate": learning_rate,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "averaging": averaging,
+        }
+        solve = partial(_fixed_point, quadratic, target, settings)
+        families = [_rule(settings, 0.0).family]
+    cells = list(product(families, power, sizes))
+    points = dict(zip(cells, map(solve, track(cells, "Tuning")), strict=True))
+    if optimizers is not None and all(point["steps"] is None for point in points.values()):
+        raise click.UsageError(f"--target must be within reach of 1e12 steps, got {target:g}.")
     curves = []
-    for exponent in power:
-        rule = UpdateRule(learning_rate, momentum, nesterov, averaging, exponent)
-        points = []
-        for batch_size in batch_sizes:
-            steps, status = hitting_time(quadratic, rule, batch_size, target)
-            points.append(
-                {
-                    "batch_size": _short(batch_size),
-                    "steps": steps,
-                    "learning_rate": rule.learning_rate,
-                    "momentum": rule.momentum,
-                    "averaging": rule.averaging,
-                    "status": status,
-                }
-            )
-        curves.append({"optimizer": rule.family, "power": exponent, "points": points})
+    for family, exponent in product(families, power):
+        rows = [points[family, exponent, size] for size in sizes]
+        critical = ScalingCurve(sizes, [row["steps"] for row in rows]).critical_batch_size()
+        if not as_json:
+            title = f"{family}, power {exponent:g}, target {target:g}: critical batch size {critical}"
+            print_table(title, {name: [row[name] for row in rows] for name in rows[0]})
+        curves.append(
+            {"optimizer": family, "power": exponent, "critical_batch_size": critical._asdict(), "points": rows}
+        )
     if as_json:
         print_json({"curves": curves})
+
+
+def _tuned_point(problem: "NoisyQuadratic", target: float, cell: tuple[str, float, float]) -> dict[str, Any]:
+    from batchlens.theory.tuning import tune
+
+    family, power, batch_size = cell
+    best = tune(problem, family, batch_size, target, power)
+    return _point(batch_size, best.steps, best.rule, best.status)
+
+
+def _fixed_point(
+    problem: "NoisyQuadratic", target: float, settings: dict[str, Any], cell: tuple[str, float, float]
+) -> dict[str, Any]:
+    from batchlens.theory.hitting import hitting_time
+
+    _, power, batch_size = cell
+    rule = _rule(settings, power)
+    steps, status = hitting_time(problem, rule, batch_size, target)
+    return _point(batch_size, steps, rule, status)
+
+
+def _rule(settings: dict[str, Any], power: float) -> "UpdateRule":
+    from batchlens.theory.rule import UpdateRule
+
+    return UpdateRule(**settings, power=power)
+
+
+def _point(batch_size: float, steps: int | None, rule: "UpdateRule | None", status: str) -> dict[str, Any]:
+    settings = {name: getattr(rule, name, None) for name in ("learning_rate", "momentum", "averaging")}
+    return {"batch_size": short(batch_size), "steps": steps, **settings, "status": status}
+
+
+@cli.command("schedule")
+@click.option("--batch-size", type=NUMBER, required=True, help="Examples a step, above 0.")
+@click.option("--target", type=NUMBER, required=True, help="Risk to reach, above 0.")
+@click.option("--pieces", type=WHOLE, default=50, show_default=True, help="Pieces of constant learning rate.")
+@click.option("--momentum", type=NUMBER_OR_TUNED, default=0.0, show_default=True, help="In [0, 1), or 'tuned'.")
+@click.option("--power", type=NUMBER, default=0.0, show_default=True, help="Precondition by H^-POWER, in [0, 1].")
+@click.option("--max-learning-rate", type=NUMBER,
+              help="Cap on every piece; by default the largest stable constant rate, as in the paper.")  # fmt: skip
+@click.option("--compare", is_flag=True, help="Also the steps of ready-made schedules, their peaks tuned.")
+@problem_options
+@json_option
+def schedule_command(
+    batch_size: float,
+    target: float,
+    pieces: int,
+    momentum: Any,
+    power: float,
+    max_learning_rate: float | None,
+    compare: bool,
+    as_json: bool,
+    **problem: Any,
+) -> None:
+    """The learning-rate schedule that reaches a target risk in the fewest steps.
+
+    \b
+    Examples:
+      batchlens schedule --batch-size 256 --pieces 50 --target 0.01
+      batchlens schedule --batch-size 256 --target 0.01 --compare
+    """
+    from batchlens.theory.schedules import optimal_schedule
+
+    quadratic = _problem(**problem)
+    plan = optimal_schedule(quadratic, batch_size, target, pieces, momentum, power, max_learning_rate)
+    others = _ready_made(quadratic, batch_size, target, plan.momentum, power) if compare else []
+    if as_json:
+        document = {
+            "steps": plan.steps,
+            "risk": plan.risk,
+            "lengths": plan.lengths.tolist(),
+            "learning_rates": plan.learning_rates.tolist(),
+            "momentum": plan.momentum,
+        }
+        print_json(document | ({"ready_made": others} if compare else {}))
         return
-    for curve in curves:
-        points = curve["points"]  # type: ignore[assignment]
-        columns = {name: [point[name] for point in points] for name in points[0]}
-        print_table(f"{curve['optimizer']}, power {curve['power']:g}, target {target:g}", columns)
+    title = f"{plan.steps:,} steps to {target:g} at batch size {batch_size:g}, momentum {plan.momentum:g}"
+    print_table(title, {"steps": plan.lengths.tolist(), "learning_rate": plan.learning_rates.tolist()})
+    if compare:
+        print_table("Ready-made schedules", {name: [row[name] for row in others] for name in others[0]})
+
+
+def _ready_made(
+    problem: "NoisyQuadratic", batch_size: float, target: float, momentum: float, power: float
+) -> list[dict[str, Any]]:
+    from batchlens.theory.ready_made import SHAPES, tune_ready_made
+
+    rows = []
+    for shape in track(list(SHAPES), "Ready-made schedules"):
+        plan = tune_ready_made(problem, shape, batch_size, target, momentum, power)
+        rows.append({"shape": shape, "steps": plan.steps, "peak_learning_rate": max(plan.learning_rates, default=0.0)})
+    return rows
 
 
 @cli.command("reproduce")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("report"), show_default=True,
+              help="Folder for the page, its figures and their numbers.")  # fmt: skip
+@click.option("--target", type=NUMBER, default=0.01, show_default=True, help="Risk to reach.")
 @problem_options
 @json_option
-def reproduce_command(as_json: bool, **problem: Any) -> None:
-    """The risk of the paper's optimizers on its noisy quadratic, over time.
+def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -> None:
+    """Every figure, table and claim of the paper's theory, as one page.
 
     \b
-    Example:
+    Examples:
       batchlens reproduce
+      batchlens reproduce --dim 1000 --exponent 1.5 --target 0.05 --out steeper
     """
-    from batchlens.theory.dynamics import risk
-    from batchlens.theory.rule import UpdateRule
+    from batchlens.report.page import summarise
+    from batchlens.report.panels import PANELS
+    from batchlens.report.reproduce import reproduce
+    from batchlens.report.study import Study
 
-    quadratic = _problem(**problem)
-    rules = [
-        UpdateRule(0.1),
-        UpdateRule(0.01, momentum=0.9),
-        UpdateRule(0.01, momentum=0.9, nesterov=True),
-        UpdateRule(0.1, averaging=0.99),
-        UpdateRule(0.01, power=0.5),
-        UpdateRule(0.001, momentum=0.9, averaging=0.99, power=0.5),
-    ]
-    steps = [0, 100, 10_000, 1_000_000]
-    rows = [
-        {"rule": _describe(rule), "batch_size": batch_size}
-        | dict(zip(map(str, steps), risk(quadratic, rule, batch_size, steps).tolist(), strict=True))
-        for batch_size in (16, 1024)
-        for rule in rules
-    ]
+    study = Study.of_power_law(**problem, target=target)
+    with progress_bar("Reproducing", CLAIMS + len(PANELS)) as advance:
+        claims = reproduce(study, out, advance)
     if as_json:
-        print_json(rows)
+        print_json({"page": str(out / "index.html"), "claims": [vars(claim) for claim in claims]})
         return
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    print_table("Expected loss after so many steps", columns)
+    names = ("verdict", "name", "found")
+    print_table(summarise(claims), {name: [getattr(claim, name) for claim in claims] for name in names})
+    click.echo(f"Page: {out / 'index.html'}")
 
 
 def _problem(dim: int, exponent: float, bins: int, rounding: Any) -> "NoisyQuadratic":
@@ -278,45 +337,6 @@ def _describe(rule: "UpdateRule") -> str:
     words += [f"{name} {value:g}" for name in ("momentum", "averaging", "power")
               if (value := getattr(rule, name))]  # fmt: skip
     return ", ".join(words)
-
-
-def _short(number: float) -> float:
-    """An int where it is whole: 64, not 64.0."""
-    return int(number) if number == int(number) else number
-
-
-def print_json(document: Any) -> None:
-    """One JSON document on standard output; JSON has no infinity, so what has diverged is null."""
-    click.echo(json.dumps(_finite(document)))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def print_table(title: str, columns: dict[str, list[Any]]) -> None:
-    """A readable table on standard output."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for name in columns:
-        table.add_column(name.replace("_", " "), justify="right", overflow="fold")
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*map(_cell, row))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def main() -> NoReturn:

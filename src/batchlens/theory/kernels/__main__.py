@@ -1,21 +1,25 @@
 """`python -m batchlens.theory.kernels` compiles every kernel, so that the machine code is on disk."""
 
-import numpy as np
-
-from batchlens.theory.kernels.hitting import first_hit
-from batchlens.theory.kernels.maps import sum_risk, sum_risk_path, sum_steady_state
+from batchlens.theory.dynamics import risk, risk_path, steady_state_risk
+from batchlens.theory.hitting import steps_to_target
+from batchlens.theory.problem import NoisyQuadratic
+from batchlens.theory.rule import UpdateRule
+from batchlens.theory.schedules import best_schedule
+from batchlens.theory.tuning import tune
 
 
 def warm_up() -> None:
-    """Call every kernel that the library calls, with arguments of the types it uses."""
-    one = np.ones(1)
-    none = np.zeros(1)
-    steps = np.ones(1, np.int64)
-    sum_risk(one, none, one, one, 0.5, False, 0.5, steps)
-    rule = (one, np.zeros(1, np.bool_), one)
-    sum_risk_path(one[None], none[None], one[None], one, one, *rule, one, steps)
-    sum_steady_state(one, none, one, one, 0.5, False, 0.5)
-    first_hit(one, none, one, one, 0.5, False, 0.5, 1.0, 1, 1)
+    """Use the library in every way that calls a kernel of its own."""
+    problem = NoisyQuadratic.power_law(dim=2)
+    rule = UpdateRule(learning_rate=0.5)
+    risk(problem, rule, batch_size=1, steps=[1])
+    risk_path(problem, rule, batch_size=1, lengths=[1])
+    steady_state_risk(problem, rule, batch_size=1)
+    steps_to_target(problem, rule, batch_size=1, target=1.0)
+    tune(problem, "sgd", batch_size=100, target=0.5)
+    for momentum in (0.0, 0.5):
+        best_schedule(problem, batch_size=1, steps=2, momentum=momentum)
 
 
-warm_up()
+if __name__ == "__main__":
+    warm_up()

@@ -12,3 +12,9 @@ def kernel(function: _F) -> _F:
     """Compile `function` on first use and keep the machine code on disk."""
     compiled: Any = numba.njit(cache=True, error_model="numpy")(function)
     return cast(_F, compiled)
+
+
+def inlined(function: _F) -> _F:
+    """Compile `function` into each of its callers, where constant arguments and shapes make loops into vectors."""
+    compiled: Any = numba.njit(inline="always", error_model="numpy")(function)
+    return cast(_F, compiled)

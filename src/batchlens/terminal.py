@@ -1,0 +1,162 @@
+"""How the command line reads numbers and prints results."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+_T = TypeVar("_T")
+
+
+class Number(click.ParamType[float]):
+    """A number; whether it is in range is for the library to say."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> float:
+        try:
+            return float(value)
+        except ValueError:
+            raise _bad(param, "a number", value) from None
+
+
+class NumberOrTuned(Number):
+    """A number, or the word tuned."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        return value if value == "tuned" else super().convert(value, param, context)
+
+
+class Whole(click.ParamType[int]):
+    """A whole number; 1e6 counts."""
+
+    name = "whole"
+
+    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> int:
+        try:
+            number = float(value)
+            return int(value) if isinstance(value, int) or number.is_integer() else int("")
+        except (ValueError, OverflowError):
+            raise _bad(param, "a whole number", value) from None
+
+
+class Numbers(click.ParamType[list[float]]):
+    """Several numbers: 4,16,64, or 4..4096 for each doubling from 4 to 4096."""
+
+    name = "numbers"
+
+    def __init__(self, whole: bool = False) -> None:
+        self.whole = whole
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> list[float]:
+        if isinstance(value, list):
+            return value
+        kind = Whole() if self.whole else Number()
+        numbers: list[float] = []
+        for part in value.split(","):
+            first, dots, last = part.partition("..")
+            low = kind.convert(first, param, context)
+            if not dots:
+                numbers.append(low)
+                continue
+            high = kind.convert(last, param, context)
+            if not 0 < low <= high < math.inf:
+                raise _bad(param, "LOW..HIGH with 0 < LOW <= HIGH", part)
+            while low <= high:
+                numbers.append(low)
+                low *= 2
+        return numbers
+
+
+class Names(click.ParamType[list[str]]):
+    """Several of the names known, separated by commas."""
+
+    name = "names"
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self.known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> list[str]:
+        names = value if isinstance(value, list) else value.split(",")
+        for name in names:
+            if name not in self.known:
+                raise _bad(param, f"one or several of {', '.join(self.known)}", name)
+        return names
+
+
+def _bad(param: click.Parameter | None, wanted: str, got: object) -> click.UsageError:
+    option = param.opts[0] if param else "value"
+    return click.UsageError(f"{option} must be {wanted}, got {got}.")
+
+
+NUMBER, NUMBER_OR_TUNED, WHOLE, NUMBERS, WHOLES = Number(), NumberOrTuned(), Whole(), Numbers(), Numbers(whole=True)
+
+
+def short(number: float) -> float:
+    """An int where it is whole: 64, not 64.0."""
+    return int(number) if number == int(number) else number
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output; JSON has no infinity, so what has diverged is null."""
+    click.echo(json.dumps(_finite(document)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(title: str, columns: dict[str, list[Any]]) -> None:
+    """A readable table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for name, values in columns.items():
+        words = any(isinstance(value, str) for value in values)
+        table.add_column(name.replace("_", " "), justify="left" if words else "right", overflow="fold")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(_cell, row))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(title, highlight=False)
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def track(items: Sequence[_T], what: str) -> Iterable[_T]:
+    """The same items, with a progress bar and the time left on standard error where a person is looking."""
+    if not sys.stderr.isatty() or len(items) < 2:
+        return items
+    from rich.console import Console
+    from rich.progress import track as show
+
+    return show(items, description=what, console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A function that says what comes next; shown as a bar with the time left where a person is looking."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda now: progress.update(task, advance=1, description=f"{what}: {now}")

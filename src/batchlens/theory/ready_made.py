@@ -1,0 +1,128 @@
+"""Ready-made schedules: what people use, with the peak tuned, to hold against the optimum."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from batchlens.checks import require_choice, require_number, require_whole
+from batchlens.theory.arrays import FloatArray
+from batchlens.theory.hitting import MAX_STEPS
+from batchlens.theory.problem import NoisyQuadratic
+from batchlens.theory.schedules import Course, Schedule, make_course, split_evenly
+
+# Pieces in which a smooth shape is followed; every step is its own piece below that.
+_PIECES = 200
+# Peaks tried before the best is refined: from one at which nothing moves to the largest stable one.
+_PEAKS = 24
+
+
+def constant(progress: FloatArray) -> FloatArray:
+    """The same learning rate throughout."""
+    return np.ones_like(progress)
+
+
+def linear_decay(progress: FloatArray) -> FloatArray:
+    """Down to 0 in a straight line."""
+    return 1.0 - progress
+
+
+def cosine(progress: FloatArray) -> FloatArray:
+    """Down to 0 along half a cosine."""
+    return np.asarray(0.5 * (1.0 + np.cos(np.pi * progress)))
+
+
+def step_decay(progress: FloatArray) -> FloatArray:
+    """A tenth after half of the steps, a hundredth after three quarters."""
+    return np.where(progress < 0.5, 1.0, np.where(progress < 0.75, 0.1, 0.01))
+
+
+def warmup_stable_decay(progress: FloatArray) -> FloatArray:
+    """Up in a straight line over the first twentieth, down to 0 over the last fifth."""
+    return np.minimum(np.minimum(progress / 0.05, 1.0), (1.0 - progress) / 0.2)
+
+
+SHAPES: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "constant": constant,
+    "linear_decay": linear_decay,
+    "cosine": cosine,
+    "step_decay": step_decay,
+    "warmup_stable_decay": warmup_stable_decay,
+}
+
+
+def ready_made_schedule(
+    problem: NoisyQuadratic,
+    shape: str,
+    batch_size: float,
+    steps: int,
+    learning_rate: float | None = None,
+    momentum: float = 0.0,
+    power: float = 0.0,
+) -> Schedule:
+    """A schedule of a usual shape over so many steps, with its risk; the peak is tuned unless it is given.
+
+    Arguments:
+        shape: "constant", "linear_decay", "cosine", "step_decay" or "warmup_stable_decay".
+        learning_rate: the peak; None takes the one with the least final risk, up to the stability limit.
+
+    >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
+    >>> round(ready_made_schedule(problem, "cosine", batch_size=256, steps=10_000).risk, 4)
+    0.0287
+    """
+    course = make_course(problem, batch_size, _PIECES, momentum, power, None)
+    require_choice("shape", shape, tuple(SHAPES))
+    steps = require_whole("steps", steps, low=1, high=MAX_STEPS)
+    if learning_rate is None:
+        return course.exact(_tune_peak(course, shape, steps))
+    peak = require_number("learning_rate", learning_rate, low=0)
+    return course.exact(_draw(course, shape, steps, peak))
+
+
+def tune_ready_made(
+    problem: NoisyQuadratic,
+    shape: str,
+    batch_size: float,
+    target: float,
+    momentum: float = 0.0,
+    power: float = 0.0,
+) -> Schedule:
+    """The schedule of a usual shape that ends at the target after the fewest steps, its peak tuned.
+
+    >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
+    >>> tune_ready_made(problem, "linear_decay", batch_size=256, target=0.01).steps
+    14639
+    """
+    course = make_course(problem, batch_size, _PIECES, momentum, power, None)
+    require_choice("shape", shape, tuple(SHAPES))
+    target = require_number("target", target, low=0, closed=(False, True))
+    return course.reach(target, lambda steps, _near: _tune_peak(course, shape, steps))
+
+
+def _draw(course: Course, shape: str, steps: int, peak: float) -> Schedule:
+    """The schedule with a given peak; its risk is still to be found."""
+    lengths = split_evenly(steps, _PIECES)
+    ends = np.cumsum(lengths)
+    rates = peak * SHAPES[shape]((ends - 0.5 * lengths) / steps)
+    return Schedule(rates, lengths, math.nan, course.momentum or 0.0, course.power)
+
+
+def _tune_peak(course: Course, shape: str, steps: int) -> Schedule:
+    """The schedule with the best peak."""
+
+    def risk(log_peak: float) -> float:
+        plan = _draw(course, shape, steps, math.exp(log_peak))
+        value, _ = course.risk(plan.learning_rates, plan.momentum, plan.lengths)
+        return value if math.isfinite(value) else math.inf
+
+    momentum = course.momentum or 0.0
+    highest = math.log(course.cap(momentum))
+    lowest = math.log(0.01 * (1 - momentum) / (course.stiffest * steps))
+    peaks = np.linspace(min(lowest, highest - 1.0), highest, _PEAKS)
+    best = int(np.argmin([risk(peak) for peak in peaks]))
+    around = peaks[max(best - 1, 0)], peaks[min(best + 1, _PEAKS - 1)]
+    found = minimize_scalar(risk, bounds=around, method="bounded", options={"xatol": 1e-6})
+    plan = _draw(course, shape, steps, math.exp(found.x))
+    return replace(plan, risk=float(found.fun))

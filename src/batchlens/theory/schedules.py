@@ -1,0 +1,282 @@
+"""Learning-rate schedules: the best one for a batch size, and the habits to compare it with.
+
+A schedule is piecewise constant.  For a fixed number of steps the final risk is smooth in the learning rates; its
+minimum comes from scipy's bounded quasi-Newton method with exact gradients (`kernels.path`), and the number of steps is
+the smallest at which that minimum meets the target.
+
+Learning rates range over many decades and may be 0.  Their logarithms would let a piece drift towards 0 and stay there;
+plain values would leave the small ones badly scaled.  What is optimised is asinh(learning rate / e), with e a rate at
+which nothing moves in a piece: a logarithm above e, and linear below.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from scipy.optimize import Bounds, minimize
+
+from batchlens.checks import require_choice, require_number, require_whole
+from batchlens.theory.arrays import FloatArray, IntArray
+from batchlens.theory.bounds import lower_bound_steps
+from batchlens.theory.dynamics import rate_limit, require_batch_size, risk_path
+from batchlens.theory.hitting import MAX_STEPS
+from batchlens.theory.kernels.path import momentum_path, sgd_path
+from batchlens.theory.lanes import Lanes, into_lanes
+from batchlens.theory.problem import NoisyQuadratic
+from batchlens.theory.rule import UpdateRule
+from batchlens.theory.search import RESOLUTION, fewest_steps
+from batchlens.theory.tuning import best_constant
+
+# A piece moves nothing if (learning rate) x (largest curvature) x (its steps) is this small.
+_STILL = 0.01
+# Momentum is tuned up to 1 - exp(-this).
+_MOST_MOMENTUM = 20.0
+_QUASI_NEWTON: Any = {"maxiter": 3000, "maxfun": 6000, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-9}
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Piecewise-constant learning rates, and the risk they end with."""
+
+    learning_rates: FloatArray
+    lengths: IntArray
+    risk: float
+    momentum: float = 0.0
+    power: float = 0.0
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return int(self.lengths.sum())
+
+    @property
+    def rules(self) -> list[UpdateRule]:
+        """The rule of every piece, as `risk_path` takes them."""
+        return [UpdateRule(rate, self.momentum, power=self.power) for rate in self.learning_rates]
+
+
+def optimal_schedule(
+    problem: NoisyQuadratic,
+    batch_size: float,
+    target: float,
+    pieces: int = 50,
+    momentum: float | Literal["tuned"] = 0.0,
+    power: float = 0.0,
+    max_learning_rate: float | None = None,
+) -> Schedule:
+    """The piecewise-constant learning rates that reach the target in the fewest steps.
+
+    Arguments:
+        problem: what is minimised.
+        batch_size: examples a step.
+        target: risk to reach at the end.
+        pieces: how many, as equal in length as the number of steps allows.
+        momentum: a number, or "tuned" to choose it together with the schedule.
+        power: preconditioning by H^-power.
+        max_learning_rate: cap on every piece.  None is the largest stable constant rate, 2 (1 + momentum) / h_1 in
+            preconditioned coordinates, as in the paper.  Short pieces beyond it act like Chebyshev steps.
+
+    >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
+    >>> plan = optimal_schedule(problem, batch_size=256, target=0.01)
+    >>> plan.steps, plan.lengths.size
+    (9148, 50)
+    """
+    course = make_course(problem, batch_size, pieces, momentum, power, max_learning_rate)
+    target = require_number("target", target, low=0, closed=(False, True))
+    return course.reach(target, course.solve)
+
+
+def best_schedule(
+    problem: NoisyQuadratic,
+    batch_size: float,
+    steps: int,
+    pieces: int = 50,
+    momentum: float | Literal["tuned"] = 0.0,
+    power: float = 0.0,
+    max_learning_rate: float | None = None,
+) -> Schedule:
+    """The piecewise-constant learning rates with the least risk after a given number of steps.
+
+    Arguments as for `optimal_schedule`, with the budget fixed instead of the target.
+
+    >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
+    >>> capped = best_schedule(problem, batch_size=4**10, steps=50, power=0.5)
+    >>> beyond = best_schedule(problem, batch_size=4**10, steps=50, power=0.5, max_learning_rate=100.0)
+    >>> round(capped.risk, 3), round(beyond.risk, 5)
+    (0.049, 0.00012)
+    """
+    course = make_course(problem, batch_size, pieces, momentum, power, max_learning_rate)
+    return course.exact(course.solve(require_whole("steps", steps, low=1, high=MAX_STEPS)))
+
+
+def make_course(
+    problem: NoisyQuadratic,
+    batch_size: float,
+    pieces: int,
+    momentum: float | str,
+    power: float,
+    max_learning_rate: float | None,
+) -> "Course":
+    """Check arguments once for all who plan schedules."""
+    if isinstance(momentum, str):
+        require_choice("momentum", momentum, ("tuned",))
+        fixed = None
+    else:
+        fixed = require_number("momentum", momentum, 0, 1, closed=(True, False))
+    if max_learning_rate is not None:
+        max_learning_rate = require_number("max_learning_rate", max_learning_rate, low=0, closed=(False, True))
+    return Course(
+        problem,
+        require_batch_size(batch_size),
+        require_whole("pieces", pieces, low=1, high=10**6),
+        fixed,
+        require_number("power", power, 0, 1),
+        max_learning_rate,
+    )
+
+
+@dataclass(frozen=True)
+class Course:
+    """All of a schedule but its learning rates and its length; momentum None is to be tuned."""
+
+    problem: NoisyQuadratic
+    batch_size: float
+    pieces: int
+    momentum: float | None
+    power: float
+    max_learning_rate: float | None
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        return into_lanes(self.problem, self.power, self.batch_size)
+
+    @cached_property
+    def stiffest(self) -> float:
+        return float(self.lanes[0].max())
+
+    def cap(self, momentum: float) -> float:
+        """The largest learning rate that a piece may have."""
+        return self.max_learning_rate or rate_limit(momentum, nesterov=False) / self.stiffest
+
+    def reach(self, target: float, plan: Callable[[int, Schedule | None], Schedule]) -> Schedule:
+        """The schedule with the fewest steps that meets the target; `plan` gives the best of so many steps."""
+        if self.problem.initial_risk <= target:
+            return Schedule(np.zeros(0), np.zeros(0, np.int64), self.problem.initial_risk, 0.0, self.power)
+        low = lower_bound_steps(self.problem, self.batch_size, target, kind="bayes") - 1
+        best = plan(min(low + 1, MAX_STEPS), None)
+        while best.risk > target:
+            if best.steps >= MAX_STEPS:
+                raise ValueError(f"`target` must be within reach of {MAX_STEPS:,} steps, got {target:g}.")
+            low = best.steps
+            best = plan(min(4 * low, MAX_STEPS), best)
+
+        def excess(steps: int) -> float:
+            nonlocal best
+            found = plan(steps, best)
+            if found.risk <= target:
+                best = found
+            return math.log(found.risk / target)
+
+        fewest_steps(excess, low, best.steps, math.log(best.risk / target))
+        while (confirmed := self.exact(best)).risk > target:  # by a rounding error
+            best = plan(best.steps + 1 + int(best.steps * RESOLUTION), best)
+        return confirmed
+
+    def solve(self, steps: int, near: Schedule | None = None) -> Schedule:
+        """The schedule of so many steps with the least risk, from `near` and other starts."""
+        lengths = split_evenly(steps, self.pieces)
+        found = [self._descend(lengths, *start) for start in self._starts(lengths, near)]
+        return min(found, key=lambda schedule: schedule.risk)
+
+    def exact(self, plan: Schedule) -> Schedule:
+        """The same schedule with its risk from the exact engine."""
+        value = risk_path(self.problem, plan.rules, self.batch_size, plan.lengths)[-1]
+        return replace(plan, risk=float(value))
+
+    def _starts(self, lengths: IntArray, near: Schedule | None) -> list[tuple[FloatArray, float]]:
+        """Learning rates (as shares of the cap) and momenta to start from."""
+        pieces = lengths.size
+        starts = []
+        if near is not None:
+            places = (np.arange(pieces) + 0.5) / pieces
+            known = (np.arange(near.lengths.size) + 0.5) / near.lengths.size
+            shares = np.interp(places, known, near.learning_rates / self.cap(near.momentum))
+            starts.append((shares, near.momentum))
+        if self.momentum is None:
+            rule = best_constant(self.problem, "momentum", self.batch_size, int(lengths.sum()), self.power)
+            share = rule.learning_rate / self.cap(rule.momentum)
+            starts.append((np.full(pieces, share), rule.momentum))
+        elif near is None:
+            starts.append((np.full(pieces, 0.5 * (1 - self.momentum)), self.momentum))
+        if self.max_learning_rate is not None and near is None:
+            momentum = self.momentum or 0.0
+            starts += [(self._chebyshev(pieces, kappa), momentum) for kappa in (20.0, np.inf)]
+        return starts
+
+    def _chebyshev(self, pieces: int, kappa: float) -> FloatArray:
+        """Shares of the cap that make short pieces act like Chebyshev steps for curvatures down to 1 / kappa.
+
+        The largest come first: what they amplify, noise included, the others still damp.
+        """
+        k = self.lanes[0][self.lanes[0] > 0]
+        least = max(k.min(), k.max() / kappa)
+        nodes = np.cos(np.pi * (np.arange(pieces) + 0.5) / pieces)
+        rates = 2.0 / (k.max() + least + (k.max() - least) * nodes)
+        return np.minimum(np.sort(rates)[::-1] / self.cap(0.0), 1.0)
+
+    def _descend(self, lengths: IntArray, shares: FloatArray, momentum: float) -> Schedule:
+        """The local minimum of the risk next to given shares of the cap and momentum."""
+        still = _STILL * (1 - momentum) / (self.stiffest * lengths.max() * self.cap(momentum))
+        tuned = self.momentum is None
+
+        def unpack(x: FloatArray) -> tuple[FloatArray, float, float]:
+            beta = float(-np.expm1(-x[-1])) if tuned else momentum
+            return still * np.sinh(x[: lengths.size]), beta, self.cap(beta)
+
+        def objective(x: FloatArray) -> tuple[float, FloatArray]:
+            share, beta, cap = unpack(x)
+            value, slope = self.risk(cap * share, beta, lengths)
+            if not math.isfinite(value):
+                return 1e3, np.zeros_like(x)
+            gradient = np.empty_like(x)
+            gradient[: lengths.size] = slope[: lengths.size] * cap * still * np.cosh(x[: lengths.size])
+            if tuned:
+                by_cap = 0.0 if self.max_learning_rate else 2.0 / self.stiffest
+                gradient[-1] = (slope[-1] + (slope[:-1] @ share) * by_cap) * (1 - beta)
+            return math.log(value), gradient / value
+
+        start = np.arcsinh(np.clip(shares, 0.0, 1.0) / still)
+        highest = np.full(lengths.size, np.arcsinh(1.0 / still))
+        if tuned:
+            start = np.append(start, -np.log1p(-momentum))
+            highest = np.append(highest, _MOST_MOMENTUM)
+        result = minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(np.zeros_like(highest), highest),
+            options=_QUASI_NEWTON,
+        )
+        share, beta, cap = unpack(result.x)
+        return Schedule(cap * np.minimum(share, 1.0), lengths, math.exp(result.fun), beta, self.power)
+
+    def risk(self, rates: FloatArray, momentum: float, lengths: IntArray) -> tuple[float, FloatArray]:
+        """Final risk, and its gradient by the learning rates (and by momentum, where that is not 0)."""
+        if self.momentum == 0.0:
+            return sgd_path(*self.lanes, rates, lengths)
+        return momentum_path(*self.lanes, rates, momentum, lengths)
+
+
+def split_evenly(steps: int, pieces: int) -> IntArray:
+    """Lengths that differ by at most one step, no more of them than there are steps.
+
+    >>> split_evenly(10, 4).tolist()
+    [2, 3, 2, 3]
+    """
+    pieces = min(steps, pieces)
+    ends = np.arange(1, pieces + 1, dtype=np.int64) * steps // pieces
+    return np.diff(ends, prepend=0)
