@@ -1,0 +1,97 @@
+"""All that the report computes, each thing once: the curves of a problem, by optimizer, power and target."""
+
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+from batchlens.checks import require_number
+from batchlens.report.table import Table, concatenate
+from batchlens.scaling import ScalingCurve
+from batchlens.theory.bounds import lower_bound_steps
+from batchlens.theory.problem import NoisyQuadratic, Rounding
+from batchlens.theory.schedules import Schedule, optimal_schedule
+from batchlens.theory.tuning import scaling_curve
+
+POWERS = (0.0, 0.25, 0.5, 0.75)
+BATCH_SIZES = tuple(4**k for k in range(1, 11))
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A noisy quadratic, a target, and the batch sizes and preconditioning powers to look at.
+
+    Curves and schedules are kept once they are computed: figures and claims share them.
+    """
+
+    problem: NoisyQuadratic
+    target: float
+    batch_sizes: tuple[int, ...] = BATCH_SIZES
+    powers: tuple[float, ...] = POWERS
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_number("target", self.target, low=0, high=self.problem.initial_risk, closed=(False, False))
+
+    @classmethod
+    def of_power_law(
+        cls,
+        dim: int = 10_000,
+        exponent: float = 1.0,
+        bins: int = 100,
+        rounding: Rounding = "down",
+        target: float = 0.01,
+    ) -> "Study":
+        """The paper's problem unless told otherwise; bins 0 leaves the spectrum as it is."""
+        problem = NoisyQuadratic.power_law(dim, exponent)
+        parameters = {"dim": dim, "exponent": exponent, "bins": bins, "rounding": rounding, "target": target}
+        return cls(problem.binned(bins, rounding) if bins else problem, target, parameters=parameters)
+
+    @cache  # noqa: B019  (a study lives as long as the report)
+    def curve(
+        self, family: str, power: float, target: float | None = None, momentum: float | None = None
+    ) -> ScalingCurve:
+        """Tuned steps against batch size."""
+        return scaling_curve(self.problem, family, self.batch_sizes, target or self.target, power, momentum=momentum)
+
+    @cache  # noqa: B019
+    def schedule(
+        self, batch_size: int, power: float = 0.0, momentum: Any = 0.0, max_learning_rate: float | None = None
+    ) -> Schedule:
+        """The optimal schedule of 50 pieces."""
+        return optimal_schedule(
+            self.problem,
+            batch_size,
+            self.target,
+            momentum=momentum,
+            power=power,
+            max_learning_rate=max_learning_rate,
+        )
+
+    @cached_property
+    def bounds(self) -> Table:
+        """Steps that no learner can undercut, by the two bounds."""
+        return Table.from_rows(
+            {"optimizer": f"{kind} bound", "power": None, "batch_size": size, "steps": steps}
+            for kind in ("mle", "bayes")
+            for size in self.batch_sizes
+            for steps in [lower_bound_steps(self.problem, size, self.target, kind)]
+        )
+
+    def steps(self, *families: str) -> Table:
+        """The curves of families at every power, one row a cell."""
+        return concatenate([curve_table(self.curve(name, power)) for name in families for power in self.powers])
+
+
+def curve_table(curve: ScalingCurve) -> Table:
+    """A curve as a table."""
+    return Table.from_rows(
+        {
+            "optimizer": curve.optimizer,
+            "power": curve.power,
+            "target": curve.target,
+            "batch_size": size,
+            "steps": steps,
+            **{name: setting.get(name) for name in ("learning_rate", "momentum", "averaging")},
+        }
+        for size, steps, setting in zip(curve.batch_sizes, curve.steps, curve.settings, strict=True)
+    )
