@@ -31,6 +31,7 @@ from batchlens.terminal import (
 )
 
 if TYPE_CHECKING:
+    from batchlens.measurements import FittedRuns, Interval
     from batchlens.theory.problem import NoisyQuadratic
     from batchlens.theory.rule import UpdateRule
 
@@ -112,7 +113,7 @@ def risk_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Expected loss of an update rule after given numbers of steps, exactly.
+    """Exact expected loss of an update rule.
 
     \b
     Example:
@@ -158,8 +159,9 @@ def steps_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Fewest steps to a target risk at each batch size, every parameter tuned.
+    """Fewest steps to a target, at each batch size.
 
+    Every parameter of --optimizer is tuned.
     With --learning-rate (and --momentum, --nesterov, --averaging): the steps of that rule, nothing tuned.
 
     \b
@@ -195,7 +197,7 @@ def steps_command(
         critical = ScalingCurve(sizes, [row["steps"] for row in rows]).critical_batch_size()
         if not as_json:
             title = f"{family}, power {exponent:g}, target {target:g}: critical batch size {critical}"
-            print_table(title, {name: [row[name] for row in rows] for name in rows[0]})
+            print_table(title, _columns(rows))
         curves.append(
             {"optimizer": family, "power": exponent, "critical_batch_size": critical._asdict(), "points": rows}
         )
@@ -255,7 +257,7 @@ def schedule_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """The learning-rate schedule that reaches a target risk in the fewest steps.
+    """The best learning-rate schedule to a target.
 
     \b
     Examples:
@@ -280,7 +282,7 @@ def schedule_command(
     title = f"{plan.steps:,} steps to {target:g} at batch size {batch_size:g}, momentum {plan.momentum:g}"
     print_table(title, {"steps": plan.lengths.tolist(), "learning_rate": plan.learning_rates.tolist()})
     if compare:
-        print_table("Ready-made schedules", {name: [row[name] for row in others] for name in others[0]})
+        print_table("Ready-made schedules", _columns(others))
 
 
 def _ready_made(
@@ -295,6 +297,90 @@ def _ready_made(
     return rows
 
 
+@cli.command("fit")
+@click.argument("runs", type=click.Path(path_type=Path))
+@click.option(
+    "--predict", type=NUMBERS, default=None, help="Batch sizes at which to predict steps: 4,16,64 or 4..4096."
+)
+@json_option
+def fit_command(runs: Path, predict: list[float] | None, as_json: bool) -> None:
+    """The critical batch size of your own runs.
+
+    RUNS is a CSV file with the columns batch_size and steps (empty where the target was not reached), and optionally
+    optimizer, seconds (how long the run took) and repeat (a name for each of several runs alike).
+
+    \b
+    Examples:
+      batchlens fit runs.csv
+      batchlens fit runs.csv --predict 64..8192
+    """
+    from batchlens.measurements import fit_runs, read_runs
+
+    fits = fit_runs(read_runs(runs), batch_sizes=predict or ())
+    if as_json:
+        print_json({"fits": [_fit_document(fit) for fit in fits]})
+        return
+    for fit in fits:
+        title = fit.optimizer or "runs"
+        rows = [
+            {
+                "definition": estimate.critical_batch_size.definition,
+                "critical_batch_size": str(estimate.critical_batch_size),
+                "95% interval": _interval(estimate.interval),
+            }
+            for estimate in fit.estimates
+        ]
+        print_table(f"{title}: critical batch size", _columns(rows))
+        table: dict[str, list[Any]] = {
+            "batch_size": [short(size) for size in fit.curve.batch_sizes],
+            "steps": list(fit.curve.steps),
+        }
+        efficiency = [None if part is None else f"{part:.0%}" for part in fit.curve.efficiency()]
+        print_table(f"{title}: measured", {**table, "efficiency": efficiency, "seconds": list(fit.seconds)})
+        if fit.predictions:
+            predicted = [
+                {
+                    "batch_size": short(entry.batch_size),
+                    "steps": round(entry.steps),
+                    "95% interval": _interval(entry.interval),
+                    "extrapolated": "yes" if entry.extrapolated else "",
+                }
+                for entry in fit.predictions
+            ]
+            print_table(f"{title}: predicted", _columns(predicted))
+        for name in ("fastest", "cheapest"):
+            size = getattr(fit, name)
+            if size is not None:
+                click.echo(f"{title}: {name} batch size {short(size):,}")
+
+
+def _fit_document(fit: "FittedRuns") -> dict[str, Any]:
+    return {
+        "optimizer": fit.optimizer,
+        "batch_sizes": [short(size) for size in fit.curve.batch_sizes],
+        "steps": list(fit.curve.steps),
+        "efficiency": list(fit.curve.efficiency()),
+        "critical_batch_sizes": [
+            {**estimate.critical_batch_size._asdict(), "interval": estimate.interval} for estimate in fit.estimates
+        ],
+        "least_steps": fit.least_steps,
+        "predictions": [entry._asdict() for entry in fit.predictions],
+        "fastest": fit.fastest,
+        "cheapest": fit.cheapest,
+    }
+
+
+def _interval(interval: "Interval | None") -> str:
+    if interval is None:
+        return "none"
+    low, high = ("?" if end is None else f"{end:,.3g}" if end < 1000 else f"{end:,.0f}" for end in interval)
+    return f"{low} to {high}"
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
 @cli.command("reproduce")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("report"), show_default=True,
               help="Folder for the page, its figures and their numbers.")  # fmt: skip
@@ -302,7 +388,9 @@ def _ready_made(
 @problem_options
 @json_option
 def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -> None:
-    """Every figure, table and claim of the paper's theory, as one page.
+    """The paper's theory on one page, claims checked.
+
+    Every figure (SVG and PNG, its numbers as CSV), and every claim with its verdict.
 
     \b
     Examples:
