@@ -200,6 +200,16 @@ def bisect(modes: Modes, target: float) -> Floats:
     return steps
 
 
+def decompose_one_by_one(
+    h: Floats, c: Floats, s: Floats, n: Floats, learning_rates: Floats, momentum: float, batch_size: float
+) -> Modes:
+    """`decompose`, one coordinate after the other: the recipe as it reads, before anyone makes it fast."""
+    parts = [decompose(h[[i]], c[[i]], s[[i]], n[[i]], learning_rates, momentum, batch_size) for i in range(len(h))]
+    eigenvalues = np.concatenate([part.eigenvalues for part in parts], axis=1)
+    weights = np.concatenate([part.weights for part in parts], axis=1)
+    return Modes(eigenvalues, weights, np.sum([part.limit for part in parts], axis=0))
+
+
 def _momentum_matrix(a: Floats, beta: float) -> Floats:
     """Appendix B, on A(theta), alpha^2 A(m), -alpha C; a is alpha h."""
     matrix = np.empty((*a.shape, 3, 3))

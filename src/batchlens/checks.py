@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from numbers import Integral, Real
-from typing import SupportsFloat
+from contextlib import suppress
+from numbers import Real
+from typing import SupportsFloat, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+_T = TypeVar("_T")
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -20,9 +23,15 @@ def require_number(
     closed: tuple[bool, bool] = (True, True),
 ) -> float:
     """`value` as a float inside the interval; infinite ends are always open."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | SupportsFloat):
+    refused = isinstance(value, bool | np.bool_ | np.complexfloating) or not isinstance(value, Real | SupportsFloat)
+    if refused or np.ndim(value) > 0:  # type: ignore[arg-type]
         raise TypeError(f"`{name}` must be a number, got {value!r}.")
-    number = float(value)
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:  # 10**400
+        number = math.inf
+    except (TypeError, ValueError):  # a signaling NaN
+        raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
     above = number >= low if closed[0] else number > low
     below = number <= high if closed[1] else number < high
     if not (math.isfinite(number) and above and below):
@@ -44,11 +53,10 @@ def require_whole(name: str, value: object, low: int = 0, high: int = 2**62) -> 
     """`value` as an int in [low, high]; 1e6 counts as whole."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"`{name}` must be a whole number, got {value!r}.")
-    if isinstance(value, Integral):
-        number = int(value)
-    elif float(value).is_integer():
-        number = int(float(value))
-    else:
+    number: int | None = None
+    with suppress(OverflowError, ValueError):  # inf, NaN
+        number = int(value)  # type: ignore[call-overload]
+    if number is None or number != value:
         raise ValueError(f"`{name}` must be a whole number, got {value}.")
     if number < low:
         raise ValueError(f"`{name}` must be at least {low}, got {value}.")
@@ -71,10 +79,20 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> str:
     return value
 
 
+def require_instance(name: str, value: object, kind: type[_T]) -> _T:
+    """`value` if it is a `kind`."""
+    if not isinstance(value, kind):
+        raise TypeError(f"`{name}` must be a {kind.__name__}, got {value!r}.")
+    return value
+
+
 def require_vector(name: str, value: object, length: int | None = None) -> FloatArray:
     """`value` as a one-dimensional float array with finite entries, a copy of its own."""
     try:
-        vector = np.array(value, dtype=np.float64)
+        given = np.asarray(value)
+        if given.dtype.kind not in "biufO" or any(entry is None for entry in given.flat):
+            raise TypeError
+        vector = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"`{name}` must be an array of numbers, got {value!r}.") from None
     if vector.ndim != 1:

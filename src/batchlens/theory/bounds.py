@@ -4,11 +4,12 @@ Notation as in `problem`; N, examples seen.  N noisy gradients say as much about
 theta with variance c / (N h^2).
 """
 
+import sys
 from typing import Literal
 
 import numpy as np
 
-from batchlens.checks import require_choice, require_number
+from batchlens.checks import require_choice, require_instance, require_number
 from batchlens.theory.dynamics import require_batch_size
 from batchlens.theory.problem import NoisyQuadratic
 
@@ -28,6 +29,7 @@ def lower_bound_risk(problem: NoisyQuadratic, examples: float, kind: Bound = "ml
     >>> round(lower_bound_risk(problem, examples=500_000, kind="bayes"), 6)
     0.009901
     """
+    require_instance("problem", problem, NoisyQuadratic)
     examples = require_number("examples", examples, low=0)
     require_choice("kind", kind, ("mle", "bayes"))
     return _bound(problem, examples, kind)
@@ -36,12 +38,15 @@ def lower_bound_risk(problem: NoisyQuadratic, examples: float, kind: Bound = "ml
 def _bound(problem: NoisyQuadratic, examples: float, kind: str) -> float:
     """`lower_bound_risk`, unchecked."""
     h, c, s, n = problem.curvature, problem.noise, problem.initial, problem.count
-    if kind == "mle":
-        return float(0.5 * (n @ (c / h)) / examples) if examples > 0 else float("inf")
-    known = h * s
-    # known / (1 + known / learnt), with learnt = c / (N h) what the examples alone would leave
-    gain = np.divide(examples * known, c / h, out=np.full_like(h, np.inf), where=c > 0)
-    return float(0.5 * n @ np.where(gain < np.inf, known / (1 + gain), 0.0 if examples else known))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if kind == "mle":
+            return float(0.5 * (n @ (c / h)) / examples) if examples > 0 else float("inf")
+        known = h * s
+        learnt = c / h / examples if examples > 0 else np.full_like(h, np.inf)
+        # known learnt / (known + learnt)
+        small, large = np.minimum(known, learnt), np.maximum(known, learnt)
+        ratio = np.where(small < large, small / large, 1.0)
+        return float(0.5 * n @ (small / (1 + ratio)))
 
 
 def lower_bound_steps(problem: NoisyQuadratic, batch_size: float, target: float, kind: Bound = "mle") -> int:
@@ -53,6 +58,7 @@ def lower_bound_steps(problem: NoisyQuadratic, batch_size: float, target: float,
     >>> lower_bound_steps(problem, batch_size=256, target=0.01, kind="bayes")
     1934
     """
+    require_instance("problem", problem, NoisyQuadratic)
     batch_size = require_batch_size(batch_size)
     target = require_number("target", target, low=0, closed=(False, True))
     require_choice("kind", kind, ("mle", "bayes"))
@@ -61,6 +67,8 @@ def lower_bound_steps(problem: NoisyQuadratic, batch_size: float, target: float,
     low, high = 0, 1
     while _bound(problem, high * batch_size, kind) > target:
         low, high = high, 2 * high
+        if high > sys.float_info.max:
+            raise ValueError(f"`target` must be within reach of {sys.float_info.max:.1e} steps, got {target}.")
     while high - low > 1:
         middle = (low + high) // 2
         if _bound(problem, middle * batch_size, kind) <= target:

@@ -10,7 +10,7 @@ from typing import overload
 
 import numpy as np
 
-from batchlens.checks import require_number, require_whole
+from batchlens.checks import require_instance, require_number, require_whole
 from batchlens.theory.arrays import FloatArray, IntArray
 from batchlens.theory.kernels import maps
 from batchlens.theory.problem import NoisyQuadratic
@@ -35,7 +35,15 @@ class RiskTerms:
 def weights(problem: NoisyQuadratic) -> tuple[FloatArray, FloatArray]:
     """What a unit of x^2 and of q (see `kernels`) weigh in the risk, at batch size 1: n h s / 2 and n c / 2 h."""
     half = 0.5 * problem.count
-    return half * problem.curvature * problem.initial, half * (problem.noise / problem.curvature)
+    with np.errstate(over="ignore"):
+        return half * (problem.curvature * problem.initial), half * (problem.noise / problem.curvature)
+
+
+def weights_at(problem: NoisyQuadratic, batch_size: float) -> tuple[FloatArray, FloatArray]:
+    """`weights` at a batch size."""
+    start, noise = weights(problem)
+    with np.errstate(over="ignore"):
+        return start, noise / batch_size
 
 
 def require_batch_size(batch_size: object) -> float:
@@ -77,14 +85,16 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
     >>> round(float(terms.deterministic), 6), round(float(terms.noise), 6)
     (0.108774, 0.099208)
     """
+    require_instance("problem", problem, NoisyQuadratic)
+    require_instance("rule", rule, UpdateRule)
     batch_size = require_batch_size(batch_size)
     wanted = require_steps(steps)
     rising, place = np.unique(wanted, return_inverse=True)
-    start, noise = weights(problem)
+    start, noise = weights_at(problem, batch_size)
     sums = maps.sum_risk(
         *rule.rates(problem.curvature),
         start,
-        noise / batch_size,
+        noise,
         rule.momentum,
         rule.nesterov,
         rule.averaging,
@@ -94,16 +104,20 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
     return RiskTerms(deterministic, noisy)
 
 
-def require_steps(steps: object) -> IntArray:
+def require_steps(steps: object, name: str = "steps") -> IntArray:
     """Step counts: whole numbers from 0 on, one or a sequence of them."""
-    if np.ndim(steps) == 0:  # type: ignore[arg-type]
-        return np.asarray(require_whole("steps", steps), dtype=np.int64)
-    if np.ndim(steps) > 1:  # type: ignore[arg-type]
-        raise ValueError("`steps` must be one number or a flat sequence of them.")
+    try:
+        dimensions = np.ndim(steps)  # type: ignore[arg-type]
+    except ValueError:  # ragged
+        dimensions = 2
+    if dimensions == 0:
+        return np.asarray(require_whole(name, steps), dtype=np.int64)
+    if dimensions > 1:
+        raise ValueError(f"`{name}` must be one number or a flat sequence of them.")
     entries = list(steps)  # type: ignore[call-overload]
     if not entries:
-        raise ValueError("`steps` must have at least one entry, got none.")
-    return np.array([require_whole("steps", entry) for entry in entries], dtype=np.int64)
+        raise ValueError(f"`{name}` must have at least one entry, got none.")
+    return np.array([require_whole(name, entry) for entry in entries], dtype=np.int64)
 
 
 def risk_path(
@@ -128,15 +142,22 @@ def risk_path(
     >>> risk_path(problem, rules, batch_size=16, lengths=[50, 50]).round(6).tolist()
     [0.207982, 0.124059]
     """
-    sizes = require_steps(lengths)
-    if sizes.ndim == 0:
+    require_instance("problem", problem, NoisyQuadratic)
+    array = isinstance(lengths, np.ndarray) and lengths.ndim > 0
+    if isinstance(lengths, str) or not (array or isinstance(lengths, Sequence)):
         raise TypeError(f"`lengths` must be a sequence, one entry a piece, got {lengths!r}.")
+    sizes = require_steps(lengths, "lengths")
     pieces = sizes.size
+    if not isinstance(rules, UpdateRule | Sequence):
+        raise TypeError(f"`rules` must be an UpdateRule or a sequence of them, got {rules!r}.")
     used = [rules] * pieces if isinstance(rules, UpdateRule) else list(rules)
-    batches = list(batch_size) if np.ndim(batch_size) else [batch_size] * pieces  # type: ignore[arg-type]
+    many = isinstance(batch_size, list | tuple) or (isinstance(batch_size, np.ndarray) and batch_size.ndim > 0)
+    batches = list(batch_size) if many else [batch_size] * pieces  # type: ignore[arg-type]
     for name, entries in (("rules", used), ("batch_size", batches)):
         if len(entries) != pieces:
             raise ValueError(f"`{name}` must have {pieces} entries, one a length, got {len(entries)}.")
+    for rule in used:
+        require_instance("rules", rule, UpdateRule)
     h = problem.curvature
     rates = [rule.rates(h) for rule in used]
     start, noise = weights(problem)
@@ -159,7 +180,7 @@ def _buffer_scales(h: FloatArray, powers: list[float]) -> FloatArray:
     """u = m / h^(1 - power) changes its unit with the power; m does not."""
     scales = [preconditioned(h, before) / preconditioned(h, after)
               for before, after in zip(powers[:1] + powers, powers, strict=False)]  # fmt: skip
-    return np.stack(scales).astype(np.float64)
+    return np.minimum(np.stack(scales), np.longdouble(1e300)).astype(np.float64)
 
 
 def is_stable(problem: NoisyQuadratic, rule: UpdateRule) -> bool:
@@ -175,6 +196,8 @@ def is_stable(problem: NoisyQuadratic, rule: UpdateRule) -> bool:
     ... )
     (False, True)
     """
+    require_instance("problem", problem, NoisyQuadratic)
+    require_instance("rule", rule, UpdateRule)
     rates, _ = rule.rates(problem.curvature)
     return bool(rates.max() < rate_limit(rule.momentum, rule.nesterov))
 
@@ -198,11 +221,11 @@ def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: flo
     batch_size = require_batch_size(batch_size)
     if not is_stable(problem, rule):
         return float("inf")
-    start, noise = weights(problem)
+    start, noise = weights_at(problem, batch_size)
     return maps.sum_steady_state(
         *rule.rates(problem.curvature),
         start,
-        noise / batch_size,
+        noise,
         rule.momentum,
         rule.nesterov,
         rule.averaging,
@@ -219,15 +242,18 @@ def convergence_rate(problem: NoisyQuadratic, rule: UpdateRule) -> float:
     >>> convergence_rate(problem, UpdateRule(learning_rate=0.25))
     0.75
     """
+    require_instance("problem", problem, NoisyQuadratic)
+    require_instance("rule", rule, UpdateRule)
     a, _ = rule.rates(problem.curvature)
     beta = rule.momentum
     if rule.nesterov:
         trace, product = (1 + beta) * (1 - a), beta * (1 - a)
-        discriminant = (1 - a) * ((1 - beta) ** 2 - a * (1 + beta) ** 2)
+        factors = 1 - a, (1 - beta) ** 2 - a * (1 + beta) ** 2
     else:
         trace, product = 1 - a + beta, np.full_like(a, beta)
         root = np.sqrt(beta)
-        discriminant = (((1 - beta) / (1 + root)) ** 2 - a) * ((1 + root) ** 2 - a)
-    real = (np.abs(trace) + np.sqrt(np.maximum(discriminant, 0))) / 2
-    radius = np.where(discriminant >= 0, real, np.sqrt(np.abs(product)))
+        factors = ((1 - beta) / (1 + root)) ** 2 - a, (1 + root) ** 2 - a
+    # The discriminant is the product of the two, which may overflow.
+    real = (np.abs(trace) + np.sqrt(np.abs(factors[0])) * np.sqrt(np.abs(factors[1]))) / 2
+    radius = np.where(np.sign(factors[0]) * np.sign(factors[1]) >= 0, real, np.sqrt(np.abs(product)))
     return float(max(radius.max(), rule.averaging))

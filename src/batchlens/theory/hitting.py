@@ -7,9 +7,9 @@ steady state, and an unstable rule may dip before it blows up.  The search is ex
 
 from typing import Literal, NamedTuple
 
-from batchlens.checks import require_number, require_whole
+from batchlens.checks import require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
-from batchlens.theory.dynamics import is_stable, require_batch_size, weights
+from batchlens.theory.dynamics import is_stable, require_batch_size, weights_at
 from batchlens.theory.kernels.hitting import NEVER, REACHED, UNDECIDED, first_hit
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
@@ -51,14 +51,16 @@ def hitting_time(
     >>> hitting_time(problem, UpdateRule(learning_rate=0.1), batch_size=1, target=0.01)
     HittingTime(steps=None, status='steady_state_above_target')
     """
+    require_instance("problem", problem, NoisyQuadratic)
+    require_instance("rule", rule, UpdateRule)
     batch_size = require_batch_size(batch_size)
     target = require_number("target", target, low=0, closed=(False, True))
     max_steps = require_whole("max_steps", max_steps, low=0, high=2**61)
-    start, noise = weights(problem)
+    start, noise = weights_at(problem, batch_size)
     steps, ending = first_hit(
         *rule.rates(problem.curvature),
         start,
-        noise / batch_size,
+        noise,
         rule.momentum,
         rule.nesterov,
         rule.averaging,

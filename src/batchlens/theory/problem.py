@@ -73,7 +73,10 @@ class NoisyQuadratic:
         """
         dim = require_whole("dim", dim, low=1, high=10**9)
         exponent = require_number("exponent", exponent, low=0)
-        return cls.from_spectrum(np.arange(1.0, dim + 1.0) ** -exponent, noise, initial)
+        h = np.arange(1.0, dim + 1.0) ** -exponent
+        if h[-1] == 0:
+            raise ValueError(f"`exponent` must leave the smallest curvature above 0, got {exponent}.")
+        return cls.from_spectrum(h, noise, initial)
 
     @classmethod
     def from_spectrum(
@@ -91,22 +94,26 @@ class NoisyQuadratic:
         h = require_vector("curvature", curvature)
         noise = require_number("noise", noise, low=0)
         initial = require_number("initial", initial, low=0)
-        return cls(h, noise * h, np.full(h.size, initial), count)
+        with np.errstate(over="ignore"):  # what overflows is refused
+            return cls(h, noise * h, np.full(h.size, initial), count)
 
     @property
     def dim(self) -> float:
         """Number of coordinates."""
-        return float(self.count.sum())
+        with np.errstate(over="ignore"):
+            return float(self.count.sum())
 
     @property
     def trace(self) -> float:
         """Sum of the curvatures."""
-        return float(self.count @ self.curvature)
+        with np.errstate(over="ignore"):
+            return float(self.count @ self.curvature)
 
     @property
     def initial_risk(self) -> float:
         """Expected loss before the first step."""
-        return float(0.5 * (self.count * self.curvature) @ self.initial)
+        with np.errstate(over="ignore"):
+            return float(0.5 * self.count @ (self.curvature * self.initial))
 
     def binned(self, bins: int, rounding: Rounding = "mean") -> Self:
         """Fewer entries that behave alike: coordinates of similar curvature share a bin.
@@ -122,27 +129,28 @@ class NoisyQuadratic:
         """
         bins = require_whole("bins", bins, low=1, high=10**9)
         require_choice("rounding", rounding, ("mean", "down"))
-        h = self.curvature
-        if h.max() == h.min():
-            bins = 1
-        cells = bins if rounding == "mean" else bins - 1
-        width = np.log(h.max() / h.min()) / max(cells, 1)
-        height = np.log(h / h.min()) / (width or 1.0)
-        index = np.clip(np.floor(height + _ON_EDGE).astype(np.int64), 0, bins - 1)
-        used, place = np.unique(-index, return_inverse=True)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+            h = self.curvature
+            if h.max() == h.min():
+                bins = 1
+            cells = bins if rounding == "mean" else bins - 1
+            width = (np.log(h.max()) - np.log(h.min())) / max(cells, 1)
+            height = (np.log(h) - np.log(h.min())) / (width or 1.0)
+            index = np.clip(np.floor(height + _ON_EDGE).astype(np.int64), 0, bins - 1)
+            used, place = np.unique(-index, return_inverse=True)
 
-        def total(values: FloatArray) -> FloatArray:
-            sums: FloatArray = np.bincount(place, weights=values).astype(np.float64)
-            return sums
+            def total(values: FloatArray) -> FloatArray:
+                sums: FloatArray = np.bincount(place, weights=values).astype(np.float64)
+                return sums
 
-        n = self.count
-        count = total(n)
-        if rounding == "mean":
-            curvature = total(n * h) / count
-            noise = total(n * self.noise) / count
-            initial = total(n * h * self.initial) / total(n * h)
-        else:
-            curvature = h.min() * np.exp(-used * width)
-            noise = curvature * total(n * self.noise / h) / count
-            initial = total(n * self.initial) / count
+            n = self.count
+            count = total(n)
+            if rounding == "mean":
+                curvature = total(n * h) / count
+                noise = total(n * self.noise) / count
+                initial = total(n * h * self.initial) / total(n * h)
+            else:
+                curvature = h.min() * np.exp(-used * width)
+                noise = curvature * total(n * self.noise / h) / count
+                initial = total(n * self.initial) / count
         return type(self)(curvature, noise, initial, count)

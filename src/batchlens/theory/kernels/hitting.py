@@ -7,7 +7,17 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from batchlens.theory.arrays import FloatArray, IntArray
 from batchlens.theory.kernels.compiling import kernel
-from batchlens.theory.kernels.maps import START, State, advance, double_map, evolve, largest_entry, one_step, weigh
+from batchlens.theory.kernels.maps import (
+    State,
+    advance,
+    double_map,
+    evolve,
+    largest_entry,
+    mirrored,
+    one_step,
+    start_of,
+    weigh,
+)
 
 as_tuple: Any = to_fixed_tuple
 
@@ -20,6 +30,8 @@ ENDS, SWING, FOLLOW, WILD = 0, 1, 2, 3
 REACHED, NEVER, BEYOND, UNDECIDED = 0, 1, 2, 3
 # Stretches of at most this many steps are walked step by step where something oscillates.
 WALK = 32
+# What looking at a stretch costs a coordinate, in steps of a walk.
+LOOK = 16
 # Stretches double at the most this often.
 MOST_LEVELS = 63
 # A bound this close above the target is not trusted: rounding may have lifted it there.
@@ -53,6 +65,8 @@ def classify(a: float, momentum: float, nesterov: bool, averaging: float) -> tup
         return (ENDS if averaging == 0.0 or overdamped else WILD), 0.0, 0.0, 0.0
     width = np.sqrt(-discriminant)
     kind = SWING if averaging == 0.0 else FOLLOW
+    if mirrored(a, momentum, nesterov):
+        trace = -trace
     return kind, np.sqrt(product), np.arctan2(width, trace), width
 
 
@@ -136,7 +150,7 @@ def bound_risk(
                 swing = abs(eta) * min(length * turns[i], 1.0)
             size = least_size(
                 kinds[i],
-                maps[i, 8],
+                abs(maps[i, 8]),
                 length,
                 moduli[i],
                 turns[i],
@@ -169,7 +183,7 @@ def walk(
     might do is looked at in full.
     """
     n = kinds.size
-    moving = np.empty((9, n))
+    moving = np.empty((10, n))
     used = 0
     for i in range(n):
         if start_weights[i] == 0.0:
@@ -183,8 +197,9 @@ def walk(
             moving[4, used] = maps[i, 2]
             moving[5, used] = maps[i, 6]
             moving[6, used] = maps[i, 8]
-            moving[7, used] = 1.0 - maps[i, 8]
+            moving[7, used] = 1.0 - abs(maps[i, 8])
             moving[8, used] = start_weights[i]
+            moving[9, used] = maps[i, 4]
             used += 1
     sizes = np.empty(used)
     states = np.empty((n, 9))
@@ -192,7 +207,7 @@ def walk(
         for i in range(used):
             theta = moving[0, i]
             u = moving[1, i]
-            moving[1, i] = theta + moving[5, i] * u
+            moving[1, i] = moving[9, i] * theta + moving[5, i] * u
             theta = moving[3, i] * theta + moving[4, i] * u
             moving[0, i] = theta
             v = moving[6, i] * moving[2, i] + moving[7, i] * theta
@@ -244,8 +259,9 @@ def first_hit(
         traces[i] = step[0] + step[6]
         for j in range(18):
             maps[0, i, j] = step[j]
+        state = start_of(mirrored(rates[i], momentum, nesterov))
         for j in range(9):
-            states[0, i, j] = START[j]
+            states[0, i, j] = state[j]
     here = states[0]
     if total_risk(start_weights, noise_weights, here) <= target:
         return 0, REACHED
@@ -276,7 +292,7 @@ def first_hit(
         level = levels[top]
         length = 1 << level
         end = states[top]
-        work += n
+        work += LOOK * (n + 2)
         if level == 0:
             if total_risk(start_weights, noise_weights, end) <= target:
                 return (at + 1, REACHED) if at < max_steps else (0, BEYOND)

@@ -37,7 +37,6 @@ OVERFLOW = 1e150
 VANISHED = 1e-170
 # 2^MOST_DOUBLINGS steps outlast every decay that a double can tell from none.
 MOST_DOUBLINGS = 1100
-START: State = (1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 DIVERGED: State = (np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf)
 
 
@@ -74,19 +73,96 @@ def multiply(x: float, dx: float, y: float, dy: float) -> tuple[float, float]:
 
 
 @kernel
+def mirrored(a: float, momentum: float, nesterov: bool) -> bool:
+    """Whether a coordinate is followed as (-1)^t z, see `one_step`."""
+    return not nesterov and a > 1.0 + momentum
+
+
+@kernel
+def start_of(mirror: bool) -> State:
+    """The state before the first step: theta = v = 1, u = 0."""
+    return (1.0, -2.0 if mirror else 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@kernel
+def reflect(a: float, state: State) -> State:
+    """(theta, u, v) as the (phi, p, v) of `one_step`."""
+    theta, u, v, s11, s12, s22, s13, s23, s33 = state
+    return (
+        theta,
+        -(2.0 * theta + a * u),
+        v,
+        s11,
+        -(2.0 * s11 + a * s12),
+        4.0 * s11 + 4.0 * a * s12 + a * a * s22,
+        s13,
+        -(2.0 * s13 + a * s23),
+        s33,
+    )
+
+
+@kernel
+def reflect_back(a: float, odd: bool, state: State) -> State:
+    """(phi, p, v) after an odd or even number of steps as (theta, u, v)."""
+    phi, p, v, s11, s12, s22, s13, s23, s33 = state
+    sign = -1.0 if odd else 1.0
+    return (
+        sign * phi,
+        -sign * (2.0 * phi + p) / a,
+        sign * v,
+        s11,
+        -(2.0 * s11 + s12) / a,
+        (4.0 * s11 + 4.0 * s12 + s22) / a / a,
+        s13,
+        -(2.0 * s13 + s23) / a,
+        s33,
+    )
+
+
+@kernel
 def one_step(a: float, da: float, momentum: float, nesterov: bool, averaging: float) -> Map:
     """The map of a single step; a + da is the rate.  Another update rule is another choice of these numbers.
 
     Heavy ball: theta <- theta - a (momentum u + theta + noise).
     Nesterov: theta <- theta - a (1 + momentum) (theta + noise) - a momentum^2 u.
+
+    Heavy ball near its limit a = 2 (1 + momentum) has roots near -1, where theta and u nearly cancel in
+    theta(t) + theta(t-1) = 2 theta + a u and every digit may be lost.  There phi(t) = (-1)^t theta(t) is followed: it
+    moves like a heavy ball of rate 2 (1 + momentum) - a, its average with coefficient -averaging.  The state is
+    (phi, p, v) with p = phi(t-1) - phi(t), v up to the same sign.
     """
+    fresh = 1.0 - averaging
+    if mirrored(a, momentum, nesterov):
+        below, dbelow = add(2.0, 0.0, 2.0 * momentum, 0.0)
+        below, dbelow = add(below, dbelow, -a, -da)
+        c11, d11 = add(1.0, 0.0, -below, -dbelow)
+        b3 = -fresh * a
+        return (
+            c11,
+            d11,
+            -momentum,
+            0.0,
+            below,
+            dbelow,
+            momentum,
+            0.0,
+            -averaging,
+            0.0,
+            fresh * c11,
+            -fresh * momentum,
+            a * a,
+            -a * a,
+            a * a,
+            -a * b3,
+            a * b3,
+            b3 * b3,
+        )
     kick, dkick = a, da
     carry, dcarry = multiply(a, da, momentum, 0.0)
     if nesterov:
         kick, dkick = add(a, da, carry, dcarry)
         carry, dcarry = multiply(carry, dcarry, momentum, 0.0)
     c11, d11 = add(1.0, 0.0, -kick, -dkick)
-    fresh = 1.0 - averaging
     b3 = -fresh * kick
     return (
         c11,
@@ -195,7 +271,7 @@ def largest_entry(step: Map) -> float:
     """The largest magnitude in A^n."""
     c11, _, c12, _, c21, _, c22, _, g, _, w1, w2 = step[:12]
     core = max(abs(c11), abs(c12), abs(c21), abs(c22))
-    return max(core, abs(w1), abs(w2), g)
+    return max(core, abs(w1), abs(w2), abs(g))
 
 
 @kernel
@@ -247,7 +323,7 @@ def sum_risk(
     sums = np.zeros((2, steps.size))
     for i in range(rates.size):
         step = one_step(rates[i], rate_tails[i], momentum, nesterov, averaging)
-        state = START
+        state = start_of(mirrored(rates[i], momentum, nesterov))
         done = 0
         for j in range(steps.size):
             state = evolve(step, steps[j] - done, 1.0, state)
@@ -278,7 +354,7 @@ def sum_risk_path(
     pieces, n = rates.shape
     sums = np.zeros((2, pieces))
     for i in range(n):
-        state = START
+        state = start_of(False)
         for j in range(pieces):
             scale = buffer_scales[j, i]
             if scale != 1.0 and state[2] != np.inf:
@@ -295,7 +371,12 @@ def sum_risk_path(
                     s33,
                 )
             step = one_step(rates[j, i], rate_tails[j, i], momenta[j], nesterov[j], averagings[j])
+            mirror = mirrored(rates[j, i], momenta[j], nesterov[j])
+            if mirror and state[2] != np.inf:
+                state = reflect(rates[j, i], state)
             state = evolve(step, lengths[j], variances[j], state)
+            if mirror and state[2] != np.inf:
+                state = reflect_back(rates[j, i], lengths[j] & 1 == 1, state)
             start, noise = weigh(start_weights[i], noise_weights[i], state)
             sums[0, j] += start
             sums[1, j] += noise
@@ -322,6 +403,7 @@ def sum_steady_state(
                 break
             step = double_map(step)
             size = largest_entry(step)
-        start, noise = weigh(start_weights[i], noise_weights[i], advance(step, size, 1.0, START))
+        state = advance(step, size, 1.0, start_of(mirrored(rates[i], momentum, nesterov)))
+        start, noise = weigh(start_weights[i], noise_weights[i], state)
         total += start + noise
     return total
