@@ -89,7 +89,6 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
     require_instance("rule", rule, UpdateRule)
     batch_size = require_batch_size(batch_size)
     wanted = require_steps(steps)
-    rising, place = np.unique(wanted, return_inverse=True)
     start, noise = weights_at(problem, batch_size)
     sums = maps.sum_risk(
         *rule.rates(problem.curvature),
@@ -98,10 +97,9 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
         rule.momentum,
         rule.nesterov,
         rule.averaging,
-        rising,
+        wanted.reshape(-1),
     )
-    deterministic, noisy = sums[:, place.reshape(wanted.shape)]
-    return RiskTerms(deterministic, noisy)
+    return RiskTerms(sums[0].reshape(wanted.shape), sums[1].reshape(wanted.shape))
 
 
 def require_steps(steps: object, name: str = "steps") -> IntArray:

@@ -1,15 +1,15 @@
 """The first step that reaches a target, by branch and bound over stretches of steps; notation as in `maps`."""
 
-from typing import Any
-
 import numpy as np
-from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from batchlens.theory.arrays import FloatArray, IntArray
 from batchlens.theory.kernels.compiling import kernel
 from batchlens.theory.kernels.maps import (
+    MAP_SIZE,
+    MOST_LEVELS,
     State,
     advance,
+    as_tuple,
     double_map,
     evolve,
     largest_entry,
@@ -18,8 +18,6 @@ from batchlens.theory.kernels.maps import (
     start_of,
     weigh,
 )
-
-as_tuple: Any = to_fixed_tuple
 
 # How the deterministic part of a coordinate moves between two ends of a stretch of steps, so that the least
 # |v| in it has a lower bound.  ENDS: the least is at an end (both ends even, or one step apart).  SWING: complex
@@ -32,8 +30,6 @@ REACHED, NEVER, BEYOND, UNDECIDED = 0, 1, 2, 3
 WALK = 32
 # What looking at a stretch costs a coordinate, in steps of a walk.
 LOOK = 16
-# Stretches double at the most this often.
-MOST_LEVELS = 63
 # A bound this close above the target is not trusted: rounding may have lifted it there.
 MARGIN = 1.0 + 1e-12
 
@@ -116,7 +112,7 @@ def total_risk(start_weights: FloatArray, noise_weights: FloatArray, states: Flo
 def advance_all(maps: FloatArray, begin: FloatArray, end: FloatArray) -> None:
     """The states after one map a coordinate."""
     for i in range(begin.shape[0]):
-        step = as_tuple(maps[i], 18)
+        step = as_tuple(maps[i], MAP_SIZE)
         state = advance(step, largest_entry(step), 1.0, as_tuple(begin[i], 9))
         for j in range(9):
             end[i, j] = state[j]
@@ -215,7 +211,7 @@ def walk(
             sizes[i] = moving[8, i] * v * v
         if floor + sizes.sum() <= target * MARGIN:
             for i in range(n):
-                state = evolve(as_tuple(maps[i], 18), step, 1.0, as_tuple(begin[i], 9))
+                state = evolve(as_tuple(maps[i], MAP_SIZE), step, 1.0, as_tuple(begin[i], 9))
                 for j in range(9):
                     states[i, j] = state[j]
             if total_risk(start_weights, noise_weights, states) <= target:
@@ -247,7 +243,7 @@ def first_hit(
     turns = np.empty(n)
     widths = np.empty(n)
     traces = np.empty(n)
-    maps = np.empty((MOST_LEVELS, n, 18))
+    maps = np.empty((MOST_LEVELS, n, MAP_SIZE))
     moduli = np.empty((MOST_LEVELS, n))
     states = np.empty((MOST_LEVELS + 1, n, 9))  # states[0]: where the search stands; then a stack of ends
     levels = np.empty(MOST_LEVELS + 1, np.int64)
@@ -257,7 +253,7 @@ def first_hit(
         swinging = swinging or (kinds[i] != ENDS and start_weights[i] > 0.0)
         step = one_step(rates[i], rate_tails[i], momentum, nesterov, averaging)
         traces[i] = step[0] + step[6]
-        for j in range(18):
+        for j in range(MAP_SIZE):
             maps[0, i, j] = step[j]
         state = start_of(mirrored(rates[i], momentum, nesterov))
         for j in range(9):
@@ -281,8 +277,8 @@ def first_hit(
                 level += 1
             if level > built:
                 for i in range(n):
-                    step = double_map(as_tuple(maps[built, i], 18))
-                    for j in range(18):
+                    step = double_map(as_tuple(maps[built, i], MAP_SIZE))
+                    for j in range(MAP_SIZE):
                         maps[level, i, j] = step[j]
                     moduli[level, i] = moduli[built, i] ** 2
                 built = level

@@ -24,6 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba.extending import intrinsic
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from batchlens.theory.arrays import BoolArray, FloatArray, IntArray
 from batchlens.theory.kernels.compiling import kernel
@@ -37,6 +38,9 @@ OVERFLOW = 1e150
 VANISHED = 1e-170
 # 2^MOST_DOUBLINGS steps outlast every decay that a double can tell from none.
 MOST_DOUBLINGS = 1100
+# Step counts have at most so many binary digits.
+MOST_LEVELS = 63
+MAP_SIZE = 18
 DIVERGED: State = (np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf)
 
 
@@ -51,6 +55,7 @@ def _fused_multiply_add(_context: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 fused_multiply_add: Any = intrinsic(_fused_multiply_add)
+as_tuple: Any = to_fixed_tuple
 
 
 @kernel
@@ -309,6 +314,33 @@ def weigh(start_weight: float, noise_weight: float, state: State) -> tuple[float
 
 
 @kernel
+def fill_table(step: Map, longest: int, table: FloatArray) -> int:
+    """Maps of 1, 2, 4, ... steps, up to `longest` or until nothing changes any more; how many there are."""
+    levels = 0
+    while True:
+        for j in range(MAP_SIZE):
+            table[levels, j] = step[j]
+        levels += 1
+        size = largest_entry(step)
+        if longest >> levels == 0 or size < VANISHED or not size < OVERFLOW:
+            return levels
+        step = double_map(step)
+
+
+@kernel
+def follow(table: FloatArray, levels: int, steps: int, state: State) -> State:
+    """As `evolve`, under unit noise, from a table of maps."""
+    for level in range(levels):
+        rest = steps >> level
+        if rest & 1 or (rest > 0 and level == levels - 1):
+            step = as_tuple(table[level], MAP_SIZE)
+            state = advance(step, largest_entry(step), 1.0, state)
+            if state[2] == np.inf:
+                break
+    return state
+
+
+@kernel
 def sum_risk(
     rates: FloatArray,
     rate_tails: FloatArray,
@@ -319,15 +351,16 @@ def sum_risk(
     averaging: float,
     steps: IntArray,
 ) -> FloatArray:
-    """Risk left of the start (row 0) and risk from noise (row 1) at each of rising step counts."""
+    """Risk left of the start (row 0) and risk from noise (row 1) at each of several step counts."""
     sums = np.zeros((2, steps.size))
+    table = np.empty((MOST_LEVELS, MAP_SIZE))
+    longest = steps.max()
     for i in range(rates.size):
         step = one_step(rates[i], rate_tails[i], momentum, nesterov, averaging)
-        state = start_of(mirrored(rates[i], momentum, nesterov))
-        done = 0
+        begin = start_of(mirrored(rates[i], momentum, nesterov))
+        levels = fill_table(step, longest, table)
         for j in range(steps.size):
-            state = evolve(step, steps[j] - done, 1.0, state)
-            done = steps[j]
+            state = follow(table, levels, steps[j], begin)
             start, noise = weigh(start_weights[i], noise_weights[i], state)
             sums[0, j] += start
             sums[1, j] += noise
