@@ -12,7 +12,7 @@ import numpy as np
 
 from batchlens.checks import require_instance, require_number, require_whole
 from batchlens.theory.arrays import FloatArray, IntArray
-from batchlens.theory.kernels import maps
+from batchlens.theory.kernels import risks
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule, preconditioned
 
@@ -90,7 +90,7 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
     batch_size = require_batch_size(batch_size)
     wanted = require_steps(steps)
     start, noise = weights_at(problem, batch_size)
-    sums = maps.sum_risk(
+    sums = risks.sum_risk(
         *rule.rates(problem.curvature),
         start,
         noise,
@@ -141,8 +141,9 @@ def risk_path(
     [0.207982, 0.124059]
     """
     require_instance("problem", problem, NoisyQuadratic)
-    array = isinstance(lengths, np.ndarray) and lengths.ndim > 0
-    if isinstance(lengths, str) or not (array or isinstance(lengths, Sequence)):
+    given: object = lengths
+    array = isinstance(given, np.ndarray) and given.ndim > 0
+    if isinstance(given, str) or not (array or isinstance(given, Sequence)):
         raise TypeError(f"`lengths` must be a sequence, one entry a piece, got {lengths!r}.")
     sizes = require_steps(lengths, "lengths")
     pieces = sizes.size
@@ -159,7 +160,7 @@ def risk_path(
     h = problem.curvature
     rates = [rule.rates(h) for rule in used]
     start, noise = weights(problem)
-    sums = maps.sum_risk_path(
+    sums = risks.sum_risk_path(
         np.stack([rate for rate, _ in rates]),
         np.stack([tail for _, tail in rates]),
         _buffer_scales(h, [rule.power for rule in used]),
@@ -220,7 +221,7 @@ def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: flo
     if not is_stable(problem, rule):
         return float("inf")
     start, noise = weights_at(problem, batch_size)
-    return maps.sum_steady_state(
+    return risks.sum_steady_state(
         *rule.rates(problem.curvature),
         start,
         noise,

@@ -4,7 +4,7 @@ import numpy as np
 
 from batchlens.theory.arrays import FloatArray
 from batchlens.theory.dynamics import weights
-from batchlens.theory.kernels.quick import LANES
+from batchlens.theory.kernels.compiling import LANES
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import preconditioned
 

@@ -83,5 +83,5 @@ class UpdateRule:
 
 def preconditioned(curvature: FloatArray, power: float) -> np.ndarray[tuple[int], np.dtype[np.longdouble]]:
     """h^(1 - power), the curvature that a preconditioned rule sees, in long doubles."""
-    exponent = np.longdouble(1.0) - np.longdouble(power)
-    return curvature.astype(np.longdouble) ** exponent
+    exact = curvature.astype(np.longdouble)
+    return exact if power == 0 else exact ** (np.longdouble(1.0) - np.longdouble(power))

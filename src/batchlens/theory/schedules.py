@@ -262,7 +262,7 @@ class Course:
             options=_QUASI_NEWTON,
         )
         share, beta, cap = unpack(result.x)
-        return Schedule(cap * np.minimum(share, 1.0), lengths, math.exp(result.fun), beta, self.power)
+        return Schedule(cap * np.minimum(share, 1.0), lengths, float(np.exp(min(result.fun, 700.0))), beta, self.power)
 
     def risk(self, rates: FloatArray, momentum: float, lengths: IntArray) -> tuple[float, FloatArray]:
         """Final risk, and its gradient by the learning rates (and by momentum, where that is not 0)."""

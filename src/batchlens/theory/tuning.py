@@ -246,7 +246,7 @@ def scaling_curve(
     >>> curve.steps[-3:]
     (182, 159, 152)
     >>> print(curve.critical_batch_size())
-    35097
+    33067
     """
     found = [tune(problem, family, size, target, power, max_steps, momentum) for size in batch_sizes]
     settings = [

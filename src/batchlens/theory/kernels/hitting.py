@@ -2,20 +2,23 @@
 
 import numpy as np
 
-from batchlens.theory.arrays import FloatArray, IntArray
-from batchlens.theory.kernels.compiling import kernel
+from batchlens.theory.arrays import FloatArray
+from batchlens.theory.kernels.compiling import LANES, kernel, merged
 from batchlens.theory.kernels.maps import (
     MAP_SIZE,
     MOST_LEVELS,
-    State,
+    STATE_SIZE,
     advance,
-    as_tuple,
-    double_map,
-    evolve,
-    largest_entry,
+    copy_maps,
+    copy_states,
+    digits,
+    double_maps,
+    in_lanes,
+    load_map,
+    load_state,
     mirrored,
-    one_step,
-    start_of,
+    move_point,
+    set_out,
     weigh,
 )
 
@@ -36,7 +39,7 @@ MARGIN = 1.0 + 1e-12
 
 @kernel
 def classify(a: float, momentum: float, nesterov: bool, averaging: float) -> tuple[int, float, float, float]:
-    """How a coordinate moves: kind, modulus and argument of its complex roots, sqrt(-discriminant).
+    """How a coordinate moves: kind, modulus and argument of its complex roots, 1 / sqrt(-discriminant).
 
     That |v| has its least value at an end follows from the solution from rest, v = (r1^t (r1 - beta) -
     r2^t (r2 - beta)) / (r1 - r2): of one sign and falling where the roots are positive; a difference of two
@@ -63,70 +66,43 @@ def classify(a: float, momentum: float, nesterov: bool, averaging: float) -> tup
     kind = SWING if averaging == 0.0 else FOLLOW
     if mirrored(a, momentum, nesterov):
         trace = -trace
-    return kind, np.sqrt(product), np.arctan2(width, trace), width
+    return kind, np.sqrt(product), np.arctan2(width, trace), 1.0 / width
 
 
-@kernel
+@merged
 def least_size(
-    kind: int, keep: float, length: int, modulus: float, turn: float, swing: float,
-    begin: State, end: State,
+    kind: float, keep: float, length: int, modulus: float, turn: float, swing: float,
+    theta: float, first: float, theta_end: float, last: float,
 ) -> float:  # fmt: skip
-    """A lower bound of |v| over a stretch of steps.
+    """A lower bound of |v| over a stretch of steps, from theta and v at its ends.
 
     keep: what the average keeps of itself over the stretch.  modulus: that of the complex roots, raised to its
     length.  swing: how far theta may get beyond |theta| at the beginning.
     """
-    first, last = abs(begin[2]), abs(end[2])
     if kind == ENDS:
-        return min(first, last)
+        return min(abs(first), abs(last))
     if kind == SWING:
-        if length * turn >= np.pi or begin[2] * end[2] <= 0.0:
-            return 0.0
-        return min(modulus * first, last)
+        together = length * turn < np.pi and first * last > 0.0
+        return min(modulus * abs(first), abs(last)) if together else 0.0
     if kind == FOLLOW:
-        size = max(abs(begin[0]), abs(end[0])) if turn == 0.0 else abs(begin[0]) + swing
-        return max(0.0, keep * first - (1.0 - keep) * size)
+        size = max(abs(theta), abs(theta_end)) if turn == 0.0 else abs(theta) + swing
+        return keep * abs(first) - (1.0 - keep) * size
     return 0.0
 
 
-@kernel
-def noise_risk(noise_weights: FloatArray, states: FloatArray) -> float:
-    """Risk from noise over all coordinates."""
-    total = 0.0
-    for i in range(noise_weights.size):
-        total += weigh(0.0, noise_weights[i], as_tuple(states[i], 9))[1]
-    return total
+@merged
+def sum_risks(weights: FloatArray, states: FloatArray) -> tuple[float, float]:
+    """Risk left of the start and risk from noise, over all coordinates."""
+    sums = np.zeros((2, LANES))
+    for block in range(states.shape[0]):
+        weigh(weights[block], states[block], sums)
+    return sums[0].sum(), sums[1].sum()
 
 
-@kernel
-def total_risk(start_weights: FloatArray, noise_weights: FloatArray, states: FloatArray) -> float:
-    """Risk over all coordinates."""
-    total = 0.0
-    for i in range(noise_weights.size):
-        start, noise = weigh(start_weights[i], noise_weights[i], as_tuple(states[i], 9))
-        total += start + noise
-    return total
-
-
-@kernel
-def advance_all(maps: FloatArray, begin: FloatArray, end: FloatArray) -> None:
-    """The states after one map a coordinate."""
-    for i in range(begin.shape[0]):
-        step = as_tuple(maps[i], MAP_SIZE)
-        state = advance(step, largest_entry(step), 1.0, as_tuple(begin[i], 9))
-        for j in range(9):
-            end[i, j] = state[j]
-
-
-@kernel
+@merged
 def bound_risk(
-    start_weights: FloatArray,
-    floor: float,
-    target: float,
-    kinds: IntArray,
-    turns: FloatArray,
-    widths: FloatArray,
-    traces: FloatArray,
+    weights: FloatArray,
+    motions: FloatArray,
     moduli: FloatArray,
     first: FloatArray,
     maps: FloatArray,
@@ -134,87 +110,63 @@ def bound_risk(
     begin: FloatArray,
     end: FloatArray,
 ) -> float:
-    """A lower bound of the risk over a stretch, of which `floor` is the noise's part; stops above target."""
-    total = floor
-    for i in range(kinds.size):
-        if start_weights[i] > 0.0:
-            swing = 0.0
-            if kinds[i] == FOLLOW and turns[i] > 0.0:
-                # theta_j = rho^j (theta_0 cos phi j + eta sin phi j)
-                ahead = first[i, 0] * begin[i, 0] + first[i, 2] * begin[i, 1]
-                eta = (2.0 * ahead - traces[i] * begin[i, 0]) / widths[i]
-                swing = abs(eta) * min(length * turns[i], 1.0)
+    """A lower bound, over a stretch of steps, of the risk that is left of the start."""
+    bounds = np.zeros(LANES)
+    for block in range(begin.shape[0]):
+        for i in range(LANES):
+            kind, turn, slope = motions[block, 0, i], motions[block, 1, i], motions[block, 2, i]
+            theta, u = begin[block, 0, i], begin[block, 1, i]
+            # theta_j = rho^j (theta_0 cos phi j + eta sin phi j)
+            eta = ((first[block, 0, i] - first[block, 6, i]) * theta + 2.0 * first[block, 2, i] * u) * slope
+            swing = abs(eta) * min(length * turn, 1.0)
             size = least_size(
-                kinds[i],
-                abs(maps[i, 8]),
+                kind,
+                abs(maps[block, 8, i]),
                 length,
-                moduli[i],
-                turns[i],
+                moduli[block, i],
+                turn,
                 swing,
-                as_tuple(begin[i], 9),
-                as_tuple(end[i], 9),
+                theta,
+                begin[block, 2, i],
+                end[block, 0, i],
+                end[block, 2, i],
             )
-            if size > 0.0:
-                total += start_weights[i] * size * size
-                if total > target * MARGIN:
-                    break
-    return total
+            weight = weights[block, 0, i]
+            bounds[i] += weight * size * size if weight > 0.0 and size > 0.0 else 0.0
+    return float(bounds.sum())
 
 
-@kernel
+@merged
 def walk(
-    start_weights: FloatArray,
-    noise_weights: FloatArray,
-    floor: float,
+    weights: FloatArray,
     target: float,
-    kinds: IntArray,
     maps: FloatArray,
-    length: int,
+    level: int,
     begin: FloatArray,
-    end: FloatArray,
 ) -> int:
-    """First of `length` steps whose risk is at or below the target, or 0; `floor` is the noise's part of it.
+    """First of 2^level steps whose risk is at or below the target, or 0.
 
-    Only coordinates that oscillate are walked, noise off; the others are bounded by their ends, and a step that
-    might do is looked at in full.
+    What the noise has built up at the beginning stands for what it will have; a step that might do is looked at in
+    full.
     """
-    n = kinds.size
-    moving = np.empty((10, n))
-    used = 0
-    for i in range(n):
-        if start_weights[i] == 0.0:
-            continue
-        if kinds[i] == ENDS:
-            size = min(abs(begin[i, 2]), abs(end[i, 2]))
-            floor += start_weights[i] * size * size
-        else:
-            moving[0:3, used] = begin[i, 0:3]
-            moving[3, used] = maps[i, 0]
-            moving[4, used] = maps[i, 2]
-            moving[5, used] = maps[i, 6]
-            moving[6, used] = maps[i, 8]
-            moving[7, used] = 1.0 - abs(maps[i, 8])
-            moving[8, used] = start_weights[i]
-            moving[9, used] = maps[i, 4]
-            used += 1
-    sizes = np.empty(used)
-    states = np.empty((n, 9))
-    for step in range(1, length + 1):
-        for i in range(used):
-            theta = moving[0, i]
-            u = moving[1, i]
-            moving[1, i] = moving[9, i] * theta + moving[5, i] * u
-            theta = moving[3, i] * theta + moving[4, i] * u
-            moving[0, i] = theta
-            v = moving[6, i] * moving[2, i] + moving[7, i] * theta
-            moving[2, i] = v
-            sizes[i] = moving[8, i] * v * v
-        if floor + sizes.sum() <= target * MARGIN:
-            for i in range(n):
-                state = evolve(as_tuple(maps[i], MAP_SIZE), step, 1.0, as_tuple(begin[i], 9))
-                for j in range(9):
-                    states[i, j] = state[j]
-            if total_risk(start_weights, noise_weights, states) <= target:
+    blocks = begin.shape[0]
+    walked = np.empty((blocks, STATE_SIZE, LANES))
+    there = np.empty((blocks, STATE_SIZE, LANES))
+    for block in range(blocks):
+        copy_states(begin[block], walked[block])
+    for step in range(1, (1 << level) + 1):
+        for block in range(blocks):
+            for i in range(LANES):
+                point = load_state(walked[block], i)[:3]
+                theta, u, v = move_point(load_map(maps[0, block], i), point)
+                walked[block, 0, i], walked[block, 1, i], walked[block, 2, i] = theta, u, v
+        if sum(sum_risks(weights, walked)) <= target * MARGIN:
+            for block in range(blocks):
+                copy_states(begin[block], there[block])
+                for bit in range(level + 1):
+                    if step >> bit & 1:
+                        advance(maps[bit, block], 1.0, there[block], there[block])
+            if sum(sum_risks(weights, there)) <= target:
                 return step
     return 0
 
@@ -239,98 +191,64 @@ def first_hit(
     its value at the beginning is its lower bound, and once it exceeds the target the search is over.
     """
     n = rates.size
-    kinds = np.empty(n, np.int64)
-    turns = np.empty(n)
-    widths = np.empty(n)
-    traces = np.empty(n)
-    maps = np.empty((MOST_LEVELS, n, MAP_SIZE))
-    moduli = np.empty((MOST_LEVELS, n))
-    states = np.empty((MOST_LEVELS + 1, n, 9))  # states[0]: where the search stands; then a stack of ends
-    levels = np.empty(MOST_LEVELS + 1, np.int64)
+    weights = in_lanes(start_weights, noise_weights)
+    blocks = weights.shape[0]
+    motions = np.empty((blocks, 3, LANES))
+    moduli = np.empty((MOST_LEVELS, blocks, LANES))
+    maps = np.empty((MOST_LEVELS, blocks, MAP_SIZE, LANES))
+    doubled = np.empty((MAP_SIZE, LANES))  # on its way into `maps`
+    here = np.empty((blocks, STATE_SIZE, LANES))  # where the search stands
+    ends = np.empty((MOST_LEVELS, blocks, STATE_SIZE, LANES))  # a stack of stretches, from 1 on
+    levels = np.empty(MOST_LEVELS, np.int64)
     swinging = False
-    for i in range(n):
-        kinds[i], moduli[0, i], turns[i], widths[i] = classify(rates[i], momentum, nesterov, averaging)
-        swinging = swinging or (kinds[i] != ENDS and start_weights[i] > 0.0)
-        step = one_step(rates[i], rate_tails[i], momentum, nesterov, averaging)
-        traces[i] = step[0] + step[6]
-        for j in range(MAP_SIZE):
-            maps[0, i, j] = step[j]
-        state = start_of(mirrored(rates[i], momentum, nesterov))
-        for j in range(9):
-            states[0, i, j] = state[j]
-    here = states[0]
-    if total_risk(start_weights, noise_weights, here) <= target:
-        return 0, REACHED
-    built = 0
-    at = 0
-    top = 0
-    work = 0
-    while at < max_steps or top > 0:
-        floor = noise_risk(noise_weights, here)
+    for block in range(blocks):
+        set_out(rates, rate_tails, momentum, nesterov, averaging, block, maps[0, block], here[block])
+        for i in range(LANES):
+            rate = rates[min(block * LANES + i, n - 1)]
+            kind, moduli[0, block, i], turn, slope = classify(rate, momentum, nesterov, averaging)
+            motions[block, 0, i], motions[block, 1, i], motions[block, 2, i] = kind, turn, slope
+            swinging = swinging or (kind != ENDS and weights[block, 0, i] > 0.0)
+    built = at = top = work = 0
+    halve = False
+    start, floor = sum_risks(weights, here)
+    while not start + floor <= target:
+        if at >= max_steps and top == 0:
+            return 0, BEYOND
         if floor > target:
             return 0, NEVER
         if work > budget:
             return 0, UNDECIDED
-        if top == 0:
-            level = 0
-            while at >> (level + 1) > 0:
-                level += 1
-            if level > built:
-                for i in range(n):
-                    step = double_map(as_tuple(maps[built, i], MAP_SIZE))
-                    for j in range(MAP_SIZE):
-                        maps[level, i, j] = step[j]
-                    moduli[level, i] = moduli[built, i] ** 2
-                built = level
-            top = 1
-            levels[1] = level
-            advance_all(maps[level], here, states[1])
+        if top == 0 or halve:
+            level = levels[top] - 1 if halve else max(digits(at) - 1, 0)
+            halve = False
+            levels[top] = level  # the second half, which waits
+            top += 1
+            levels[top] = level
+            for block in range(blocks):
+                if level > built:
+                    double_maps(maps[built, block], doubled)
+                    copy_maps(doubled, maps[level, block])
+                    for i in range(LANES):
+                        moduli[level, block, i] = moduli[built, block, i] ** 2
+                advance(maps[level, block], 1.0, here[block], ends[top, block])
+            built = max(built, level)
         level = levels[top]
-        length = 1 << level
-        end = states[top]
         work += LOOK * (n + 2)
-        if level == 0:
-            if total_risk(start_weights, noise_weights, end) <= target:
-                return (at + 1, REACHED) if at < max_steps else (0, BEYOND)
-        elif (
-            bound_risk(
-                start_weights,
-                floor,
-                target,
-                kinds,
-                turns,
-                widths,
-                traces,
-                moduli[level],
-                maps[0],
-                maps[level],
-                length,
-                here,
-                end,
+        if level > 0:
+            bound = floor + bound_risk(
+                weights, motions, moduli[level], maps[0], maps[level], 1 << level, here, ends[top]
             )
-            <= target * MARGIN
-        ):
-            if not (swinging and length <= WALK):
-                levels[top] = level - 1
-                top += 1
-                levels[top] = level - 1
-                advance_all(maps[level - 1], here, states[top])
+            halve = bound <= target * MARGIN and not (swinging and 1 << level <= WALK)
+            if halve:
                 continue
-            work += n * length
-            found = walk(
-                start_weights,
-                noise_weights,
-                floor,
-                target,
-                kinds,
-                maps[0],
-                length,
-                here,
-                end,
-            )
-            if found > 0:
-                return (at + found, REACHED) if at + found <= max_steps else (0, BEYOND)
-        here[:] = end
-        at += length
+            if bound <= target * MARGIN:
+                work += n << level
+                found = walk(weights, target, maps, level, here)
+                if found > 0:
+                    return (at + found, REACHED) if at + found <= max_steps else (0, BEYOND)
+        for block in range(blocks):
+            copy_states(ends[top, block], here[block])
+        at += 1 << level
         top -= 1
-    return 0, BEYOND
+        start, floor = sum_risks(weights, here)
+    return (at, REACHED) if at <= max_steps else (0, BEYOND)

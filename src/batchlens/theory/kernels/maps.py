@@ -1,4 +1,4 @@
-"""Maps of many steps, and the exact risk that they give.
+"""Maps of many steps.
 
 Notation, per coordinate:
     a       dimensionless rate, learning_rate * h^(1 - power)
@@ -17,6 +17,10 @@ n steps of unit noise build up from nothing:
 Only C and g need the second double: an error in them grows with the number of steps, one in w or q only with
 the number of doublings.  A state is a tuple (theta, u, v, s11, s12, s22, s13, s23, s33): what the starting point
 has become, and the covariance that the noise has built up.
+
+Coordinates go in lanes of `LANES`.  Arrays of lanes hold a map in 18 rows, a state in 9, a coordinate a column.  Loops
+over the columns become vector instructions where the rows' number and length are constant and what is read and what is
+written are one place, neighbours, or of different arrays.
 """
 
 from typing import Any
@@ -24,23 +28,19 @@ from typing import Any
 import numba
 import numpy as np
 from numba.extending import intrinsic
-from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from batchlens.theory.arrays import BoolArray, FloatArray, IntArray
-from batchlens.theory.kernels.compiling import kernel
+from batchlens.theory.arrays import FloatArray
+from batchlens.theory.kernels.compiling import LANES, kernel, merged
 
 Map = tuple[float, ...]
 State = tuple[float, ...]
 
-# |entries| of a map beyond which the risk, which squares them, is about to leave the range of a double.
-OVERFLOW = 1e150
 # |entries| of a map below which nothing of the state it is applied to is left, squares included.
 VANISHED = 1e-170
-# 2^MOST_DOUBLINGS steps outlast every decay that a double can tell from none.
-MOST_DOUBLINGS = 1100
 # Step counts have at most so many binary digits.
 MOST_LEVELS = 63
 MAP_SIZE = 18
+STATE_SIZE = 9
 DIVERGED: State = (np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf)
 
 
@@ -55,10 +55,9 @@ def _fused_multiply_add(_context: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 fused_multiply_add: Any = intrinsic(_fused_multiply_add)
-as_tuple: Any = to_fixed_tuple
 
 
-@kernel
+@merged
 def add(x: float, dx: float, y: float, dy: float) -> tuple[float, float]:
     """Double-double sum."""
     total = x + y
@@ -68,7 +67,7 @@ def add(x: float, dx: float, y: float, dy: float) -> tuple[float, float]:
     return result, error - (result - total)
 
 
-@kernel
+@merged
 def multiply(x: float, dx: float, y: float, dy: float) -> tuple[float, float]:
     """Double-double product."""
     product = x * y
@@ -87,41 +86,6 @@ def mirrored(a: float, momentum: float, nesterov: bool) -> bool:
 def start_of(mirror: bool) -> State:
     """The state before the first step: theta = v = 1, u = 0."""
     return (1.0, -2.0 if mirror else 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-@kernel
-def reflect(a: float, state: State) -> State:
-    """(theta, u, v) as the (phi, p, v) of `one_step`."""
-    theta, u, v, s11, s12, s22, s13, s23, s33 = state
-    return (
-        theta,
-        -(2.0 * theta + a * u),
-        v,
-        s11,
-        -(2.0 * s11 + a * s12),
-        4.0 * s11 + 4.0 * a * s12 + a * a * s22,
-        s13,
-        -(2.0 * s13 + a * s23),
-        s33,
-    )
-
-
-@kernel
-def reflect_back(a: float, odd: bool, state: State) -> State:
-    """(phi, p, v) after an odd or even number of steps as (theta, u, v)."""
-    phi, p, v, s11, s12, s22, s13, s23, s33 = state
-    sign = -1.0 if odd else 1.0
-    return (
-        sign * phi,
-        -sign * (2.0 * phi + p) / a,
-        sign * v,
-        s11,
-        -(2.0 * s11 + s12) / a,
-        (4.0 * s11 + 4.0 * s12 + s22) / a / a,
-        s13,
-        -(2.0 * s13 + s23) / a,
-        s33,
-    )
 
 
 @kernel
@@ -191,7 +155,7 @@ def one_step(a: float, da: float, momentum: float, nesterov: bool, averaging: fl
     )
 
 
-@kernel
+@merged
 def sandwich(step: Map, s: State) -> State:
     """A^n S A^nT for a covariance S = (s11, s12, s22, s13, s23, s33)."""
     c11, _, c12, _, c21, _, c22, _, g, _, w1, w2 = step[:12]
@@ -215,16 +179,24 @@ def sandwich(step: Map, s: State) -> State:
     )
 
 
-@kernel
+@merged
+def move_point(step: Map, point: Map) -> Map:
+    """(theta, u, v) after the steps of a map, noise off."""
+    c11, _, c12, _, c21, _, c22, _, g, _, w1, w2 = step[:12]
+    theta, u, v = point
+    return c11 * theta + c12 * u, c21 * theta + c22 * u, w1 * theta + w2 * u + g * v
+
+
+@merged
 def move(step: Map, variance: float, state: State) -> State:
     """The state after the steps of a map, under noise of the given variance."""
-    c11, _, c12, _, c21, _, c22, _, g, _, w1, w2, q11, q12, q22, q13, q23, q33 = step
-    theta, u, v = state[:3]
+    q11, q12, q22, q13, q23, q33 = step[12:]
+    theta, u, v = move_point(step, state[:3])
     s11, s12, s22, s13, s23, s33 = sandwich(step, state[3:])
     return (
-        c11 * theta + c12 * u,
-        c21 * theta + c22 * u,
-        w1 * theta + w2 * u + g * v,
+        theta,
+        u,
+        v,
         s11 + variance * q11,
         s12 + variance * q12,
         s22 + variance * q22,
@@ -234,7 +206,7 @@ def move(step: Map, variance: float, state: State) -> State:
     )
 
 
-@kernel
+@merged
 def double_map(step: Map) -> Map:
     """The map of twice as many steps."""
     c11, d11, c12, d12, c21, d21, c22, d22, g, dg, w1, w2, q11, q12, q22, q13, q23, q33 = step
@@ -271,172 +243,136 @@ def double_map(step: Map) -> Map:
     )
 
 
-@kernel
-def largest_entry(step: Map) -> float:
-    """The largest magnitude in A^n."""
-    c11, _, c12, _, c21, _, c22, _, g, _, w1, w2 = step[:12]
-    core = max(abs(c11), abs(c12), abs(c21), abs(c22))
-    return max(core, abs(w1), abs(w2), abs(g))
+@merged
+def load_map(rows: FloatArray, i: int) -> Map:
+    """The map in lane i."""
+    return (
+        rows[0, i], rows[1, i], rows[2, i], rows[3, i], rows[4, i], rows[5, i], rows[6, i], rows[7, i], rows[8, i],
+        rows[9, i], rows[10, i], rows[11, i], rows[12, i], rows[13, i], rows[14, i], rows[15, i], rows[16, i],
+        rows[17, i],
+    )  # fmt: skip
 
 
-@kernel
-def advance(step: Map, size: float, variance: float, state: State) -> State:
-    """`move` that ends in DIVERGED, never in a NaN; `size` is the map's largest entry."""
-    if size < OVERFLOW:
-        state = move(step, variance, state)
-        if abs(state[2]) + state[8] < np.inf:
-            return state
-    return DIVERGED
+@merged
+def load_state(rows: FloatArray, i: int) -> State:
+    """The state in lane i."""
+    return (
+        rows[0, i], rows[1, i], rows[2, i], rows[3, i], rows[4, i], rows[5, i], rows[6, i], rows[7, i], rows[8, i],
+    )  # fmt: skip
 
 
-@kernel
-def evolve(step: Map, steps: int, variance: float, state: State) -> State:
-    """The state after any number of steps, in a cost that grows with its logarithm."""
-    while steps > 0:
-        size = largest_entry(step)
-        settled = size < VANISHED or not size < OVERFLOW
-        if steps & 1 or settled:
-            state = advance(step, size, variance, state)
-        if settled or state[2] == np.inf:
-            break
-        steps >>= 1
-        if steps > 0:
-            step = double_map(step)
-    return state
+@merged
+def store_map(step: Map, rows: FloatArray, i: int) -> None:
+    """Write a map to lane i."""
+    (
+        rows[0, i], rows[1, i], rows[2, i], rows[3, i], rows[4, i], rows[5, i], rows[6, i], rows[7, i], rows[8, i],
+        rows[9, i], rows[10, i], rows[11, i], rows[12, i], rows[13, i], rows[14, i], rows[15, i], rows[16, i],
+        rows[17, i],
+    ) = step  # fmt: skip
 
 
-@kernel
-def weigh(start_weight: float, noise_weight: float, state: State) -> tuple[float, float]:
-    """Risk that is left of the start and risk that the noise has added; no weight, no risk."""
-    start = start_weight * state[2] * state[2] if start_weight > 0.0 and state[2] != 0.0 else 0.0
-    noise = noise_weight * state[8] if noise_weight > 0.0 and state[8] > 0.0 else 0.0
-    return start, noise
+@merged
+def store_state(state: State, rows: FloatArray, i: int) -> None:
+    """Write a state to lane i."""
+    (
+        rows[0, i], rows[1, i], rows[2, i], rows[3, i], rows[4, i], rows[5, i], rows[6, i], rows[7, i], rows[8, i],
+    ) = state  # fmt: skip
 
 
-@kernel
-def fill_table(step: Map, longest: int, table: FloatArray) -> int:
-    """Maps of 1, 2, 4, ... steps, up to `longest` or until nothing changes any more; how many there are."""
-    levels = 0
-    while True:
-        for j in range(MAP_SIZE):
-            table[levels, j] = step[j]
+@merged
+def copy_maps(maps: FloatArray, copies: FloatArray) -> None:
+    """Copy a map in every lane."""
+    for i in range(LANES):
+        store_map(load_map(maps, i), copies, i)
+
+
+@merged
+def copy_states(states: FloatArray, copies: FloatArray) -> None:
+    """Copy a state in every lane."""
+    for i in range(LANES):
+        store_state(load_state(states, i), copies, i)
+
+
+@merged
+def double_maps(maps: FloatArray, doubled: FloatArray) -> None:
+    """`double_map` in every lane; a map that outgrows the range of a double ends in infinities and NaNs."""
+    for i in range(LANES):
+        store_map(double_map(load_map(maps, i)), doubled, i)
+
+
+@merged
+def settled(maps: FloatArray) -> bool:
+    """Whether doubling changes no lane any more: nothing is left of A^n, or it is out of range."""
+    moving = 0
+    for i in range(LANES):
+        c11, _, c12, _, c21, _, c22, _, g, _, w1, w2 = load_map(maps, i)[:12]
+        size = abs(c11) + abs(c12) + abs(c21) + abs(c22) + abs(g) + abs(w1) + abs(w2)
+        moving += VANISHED <= size < np.inf
+    return moving == 0
+
+
+@merged
+def advance(maps: FloatArray, variance: float, begin: FloatArray, end: FloatArray) -> None:
+    """`move` in every lane, from the states `begin` to `end`; these may be DIVERGED, never NaN."""
+    for i in range(LANES):
+        state = move(load_map(maps, i), variance, load_state(begin, i))
+        store_state(state if abs(state[2]) + state[8] < np.inf else DIVERGED, end, i)
+
+
+@merged
+def weigh(weights: FloatArray, states: FloatArray, sums: FloatArray) -> None:
+    """Add risk left of the start (row 0) and risk from noise (row 1) to every lane's sums; no weight, no risk."""
+    for i in range(LANES):
+        start, noise, v, q = weights[0, i], weights[1, i], states[2, i], states[8, i]
+        sums[0, i] += start * v * v if start > 0.0 and v != 0.0 else 0.0
+        sums[1, i] += noise * q if noise > 0.0 and q > 0.0 else 0.0
+
+
+@merged
+def fill_table(most: int, table: FloatArray) -> int:
+    """From maps of 1 step those of 2, 4, 8, ...: `most` in all, or until nothing changes any more; how many."""
+    levels = 1
+    while levels < most and not settled(table[levels - 1]):
+        double_maps(table[levels - 1], table[levels])
         levels += 1
-        size = largest_entry(step)
-        if longest >> levels == 0 or size < VANISHED or not size < OVERFLOW:
-            return levels
-        step = double_map(step)
+    return levels
 
 
-@kernel
-def follow(table: FloatArray, levels: int, steps: int, state: State) -> State:
-    """As `evolve`, under unit noise, from a table of maps."""
+@merged
+def follow(table: FloatArray, levels: int, steps: int, variance: float, states: FloatArray) -> None:
+    """Advance the states by any number of steps, in a cost that grows with its logarithm."""
     for level in range(levels):
         rest = steps >> level
         if rest & 1 or (rest > 0 and level == levels - 1):
-            step = as_tuple(table[level], MAP_SIZE)
-            state = advance(step, largest_entry(step), 1.0, state)
-            if state[2] == np.inf:
-                break
-    return state
+            advance(table[level], variance, states, states)
 
 
 @kernel
-def sum_risk(
-    rates: FloatArray,
-    rate_tails: FloatArray,
-    start_weights: FloatArray,
-    noise_weights: FloatArray,
-    momentum: float,
-    nesterov: bool,
-    averaging: float,
-    steps: IntArray,
-) -> FloatArray:
-    """Risk left of the start (row 0) and risk from noise (row 1) at each of several step counts."""
-    sums = np.zeros((2, steps.size))
-    table = np.empty((MOST_LEVELS, MAP_SIZE))
-    longest = steps.max()
-    for i in range(rates.size):
-        step = one_step(rates[i], rate_tails[i], momentum, nesterov, averaging)
-        begin = start_of(mirrored(rates[i], momentum, nesterov))
-        levels = fill_table(step, longest, table)
-        for j in range(steps.size):
-            state = follow(table, levels, steps[j], begin)
-            start, noise = weigh(start_weights[i], noise_weights[i], state)
-            sums[0, j] += start
-            sums[1, j] += noise
-    return sums
+def digits(steps: int) -> int:
+    """How many binary digits a step count has."""
+    count = 0
+    while steps >> count > 0:
+        count += 1
+    return count
+
+
+@merged
+def in_lanes(start_weights: FloatArray, noise_weights: FloatArray) -> FloatArray:
+    """The weights of start (row 0) and noise (row 1) in every block of lanes; lanes to spare have none."""
+    weights = np.zeros((-(-start_weights.size // LANES), 2, LANES))
+    for i in range(start_weights.size):
+        weights[i // LANES, 0, i % LANES] = start_weights[i]
+        weights[i // LANES, 1, i % LANES] = noise_weights[i]
+    return weights
 
 
 @kernel
-def sum_risk_path(
-    rates: FloatArray,
-    rate_tails: FloatArray,
-    buffer_scales: FloatArray,
-    start_weights: FloatArray,
-    noise_weights: FloatArray,
-    momenta: FloatArray,
-    nesterov: BoolArray,
-    averagings: FloatArray,
-    variances: FloatArray,
-    lengths: IntArray,
-) -> FloatArray:
-    """As `sum_risk`, after each of several pieces.
-
-    `buffer_scales` turns u of the piece before into u of this one (m itself is what lives on).
-    """
-    pieces, n = rates.shape
-    sums = np.zeros((2, pieces))
-    for i in range(n):
-        state = start_of(False)
-        for j in range(pieces):
-            scale = buffer_scales[j, i]
-            if scale != 1.0 and state[2] != np.inf:
-                theta, u, v, s11, s12, s22, s13, s23, s33 = state
-                state = (
-                    theta,
-                    u * scale,
-                    v,
-                    s11,
-                    s12 * scale,
-                    s22 * scale * scale,
-                    s13,
-                    s23 * scale,
-                    s33,
-                )
-            step = one_step(rates[j, i], rate_tails[j, i], momenta[j], nesterov[j], averagings[j])
-            mirror = mirrored(rates[j, i], momenta[j], nesterov[j])
-            if mirror and state[2] != np.inf:
-                state = reflect(rates[j, i], state)
-            state = evolve(step, lengths[j], variances[j], state)
-            if mirror and state[2] != np.inf:
-                state = reflect_back(rates[j, i], lengths[j] & 1 == 1, state)
-            start, noise = weigh(start_weights[i], noise_weights[i], state)
-            sums[0, j] += start
-            sums[1, j] += noise
-    return sums
-
-
-@kernel
-def sum_steady_state(
-    rates: FloatArray,
-    rate_tails: FloatArray,
-    start_weights: FloatArray,
-    noise_weights: FloatArray,
-    momentum: float,
-    nesterov: bool,
-    averaging: float,
-) -> float:
-    """Limit of the risk over endless steps."""
-    total = 0.0
-    for i in range(rates.size):
-        step = one_step(rates[i], rate_tails[i], momentum, nesterov, averaging)
-        size = largest_entry(step)
-        for _ in range(MOST_DOUBLINGS):
-            if size < VANISHED or not size < OVERFLOW:
-                break
-            step = double_map(step)
-            size = largest_entry(step)
-        state = advance(step, size, 1.0, start_of(mirrored(rates[i], momentum, nesterov)))
-        start, noise = weigh(start_weights[i], noise_weights[i], state)
-        total += start + noise
-    return total
+def set_out(
+    rates: FloatArray, rate_tails: FloatArray, momentum: float, nesterov: bool, averaging: float,
+    block: int, maps: FloatArray, states: FloatArray,
+) -> None:  # fmt: skip
+    """Every lane's map of a single step and state before the first; lanes to spare repeat the last coordinate."""
+    for i in range(LANES):
+        at = min(block * LANES + i, rates.size - 1)
+        store_map(one_step(rates[at], rate_tails[at], momentum, nesterov, averaging), maps, i)
+        store_state(start_of(mirrored(rates[at], momentum, nesterov)), states, i)

@@ -10,8 +10,7 @@ kernels of its own.  Lanes as in `quick`.
 import numpy as np
 
 from batchlens.theory.arrays import FloatArray, IntArray
-from batchlens.theory.kernels.compiling import inlined, kernel
-from batchlens.theory.kernels.quick import LANES
+from batchlens.theory.kernels.compiling import LANES, inlined, kernel
 
 
 @inlined

@@ -11,9 +11,8 @@ averaging 1 - exp(-z).  So any learning rate, momenta next to 1 and rates next t
 import numpy as np
 
 from batchlens.theory.arrays import BoolArray, FloatArray
-from batchlens.theory.kernels.compiling import inlined, kernel
+from batchlens.theory.kernels.compiling import LANES, inlined, kernel
 
-LANES = 16
 # The corner of the search: momentum and averaging up to 1 - 1e-10, learning rates over more than thirty decades.
 LOWEST = (-75.0, 0.0, 0.0)
 HIGHEST = (35.0, 23.0, 23.0)
