@@ -3,6 +3,7 @@
 Heavy imports stay inside the commands, so that `batchlens --help` answers at once.
 """
 
+import math
 import os
 import re
 import sys
@@ -173,6 +174,13 @@ def steps_command(
 
     if (optimizers is None) == (learning_rate is None):
         raise click.UsageError("Give either --optimizer (tuned) or --learning-rate (a fixed rule).")
+    if optimizers is not None and (momentum or averaging or nesterov):
+        raise click.UsageError(
+            "--momentum, --nesterov and --averaging go with --learning-rate; --optimizer tunes them."
+        )
+    for size in batch_sizes:
+        if not 0 < size < math.inf:
+            raise click.UsageError(f"--batch-sizes must be finite and above 0, got {size:g}.")
     quadratic = _problem(**problem)
     sizes = sorted(set(batch_sizes))
     if optimizers is not None:
@@ -416,6 +424,8 @@ def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -
 def _problem(dim: int, exponent: float, bins: int, rounding: Any) -> "NoisyQuadratic":
     from batchlens.theory.problem import NoisyQuadratic
 
+    if bins < 0:
+        raise click.UsageError(f"--bins must be at least 0, got {bins}.")
     problem = NoisyQuadratic.power_law(dim, exponent)
     return problem if bins == 0 else problem.binned(bins, rounding)
 
@@ -430,7 +440,7 @@ def _describe(rule: "UpdateRule") -> str:
 def main() -> NoReturn:
     """Run a command; whatever goes wrong ends in one line on standard error."""
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="batchlens", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
@@ -441,6 +451,10 @@ def main() -> NoReturn:
         _fail(message, 2)
     except BatchlensError as error:
         _fail(str(error), 1)
+    except SystemError as error:  # Ctrl-C inside compiled code
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _fail("interrupted.", 130)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted.", 130)
     sys.exit(0)

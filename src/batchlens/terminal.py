@@ -28,7 +28,10 @@ class NumberOrTuned(Number):
     """A number, or the word tuned."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        return value if value == "tuned" else super().convert(value, param, context)
+        try:
+            return value if value == "tuned" else super().convert(value, param, context)
+        except click.UsageError:
+            raise _bad(param, "a number or tuned", value) from None
 
 
 class Whole(click.ParamType[int]):
@@ -38,10 +41,16 @@ class Whole(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> int:
         try:
+            return value if isinstance(value, int) else int(value)
+        except ValueError:
+            pass
+        try:
             number = float(value)
-            return int(value) if isinstance(value, int) or number.is_integer() else int("")
-        except (ValueError, OverflowError):
-            raise _bad(param, "a whole number", value) from None
+        except ValueError:
+            number = math.nan
+        if not number.is_integer():
+            raise _bad(param, "a whole number", value)
+        return int(number)
 
 
 class Numbers(click.ParamType[list[float]]):
@@ -90,7 +99,7 @@ class Names(click.ParamType[list[str]]):
 
 def _bad(param: click.Parameter | None, wanted: str, got: object) -> click.UsageError:
     option = param.opts[0] if param else "value"
-    return click.UsageError(f"{option} must be {wanted}, got {got}.")
+    return click.UsageError(f"{option} must be {wanted}, got {got or 'nothing'}.")
 
 
 NUMBER, NUMBER_OR_TUNED, WHOLE, NUMBERS, WHOLES = Number(), NumberOrTuned(), Whole(), Numbers(), Numbers(whole=True)

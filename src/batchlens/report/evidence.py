@@ -49,8 +49,10 @@ def check_claims(study: Study) -> Iterator[Claim]:
     yield _effective_motion()
     yield from _schedules(study)
     yield claims.check_harder_targets({target: study.curve("sgd", first, target) for target in reachable})
-    yield claims.check_initial_variance({variance: _critical_from(study, variance) for variance in _VARIANCES})
-    yield claims.check_dimensions(_verdicts_by_dimension(study))
+    above = [variance for variance in _VARIANCES if variance * study.problem.initial_risk > study.target]
+    yield claims.check_initial_variance({variance: _critical_from(study, variance) for variance in above})
+    if "dim" in study.parameters:
+        yield claims.check_dimensions(_verdicts_by_dimension(study))
 
 
 def _half_rate_risk(problem: NoisyQuadratic, power: float) -> float:
@@ -75,8 +77,8 @@ def _averaging_rate(study: Study) -> Claim:
 
 def _effective_motion() -> Claim:
     data = first_term_data()
-    gaps = data.numbers("gap")
-    apart = np.abs(data.numbers("momentum") - data.numbers("sgd"))
+    gaps, steps = data.numbers("gap"), data.numbers("steps")
+    apart = np.where(steps >= 100, np.abs(data.numbers("momentum") - data.numbers("sgd")), 0.0)
     return claims.check_effective_motion(float(apart[gaps >= 0.1].max()), float(apart.max()))
 
 
@@ -106,19 +108,17 @@ def _critical_from(study: Study, variance: float) -> float:
     """Critical batch size of tuned momentum when training starts from another variance."""
     problem = study.problem
     other = NoisyQuadratic(problem.curvature, problem.noise, variance * problem.initial, problem.count)
-    if other.initial_risk <= study.target:
-        return np.nan
     curve = Study(other, study.target, study.batch_sizes).curve("momentum", study.powers[0])
     return curve.critical_batch_size().value or np.nan
 
 
 def _verdicts_by_dimension(study: Study) -> dict[int, list[Verdict]]:
-    """The main claims with ten times fewer and ten times more coordinates, where the problem is a power law."""
-    dim = study.parameters.get("dim")
-    if dim is None:
-        return {}
+    """The main claims with ten times fewer and ten times more coordinates, where that is not yet at the target."""
+    dim, exponent = study.parameters["dim"], study.parameters["exponent"]
     verdicts = {}
     for other in (max(dim // 10, 10), dim, dim * 10):
+        if NoisyQuadratic.power_law(other, exponent).initial_risk <= 1.1 * study.target:
+            continue
         same = Study.of_power_law(**{**study.parameters, "dim": other})
         curves = {"plain": same.curve("sgd", 0.0), "tuned": same.curve("momentum", 0.0)}
         verdicts[other] = [

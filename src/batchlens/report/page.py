@@ -289,7 +289,7 @@ details p { margin-top: 0.25rem; }
 .contents li { break-inside: avoid; }
 .contents a { display: flex; padding: 0.2rem 0; text-decoration: none; }
 .contents a:hover { text-decoration: underline; }
-.number { flex: none; min-width: 2.25rem; color: var(--muted); font-variant-numeric: tabular-nums; }
+.number { flex: none; min-width: 2.75rem; padding-right: 0.5rem; color: var(--muted); }
 .figures { display: grid; grid-template-columns: minmax(0, 1fr); column-gap: 3rem; margin-top: 2.5rem; }
 @media (min-width: 68rem) {
   .figures { grid-template-columns: repeat(2, minmax(0, 1fr)); }

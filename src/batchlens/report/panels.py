@@ -35,7 +35,7 @@ PANELS = (
         "figure 1",
         "The smallest batch. A constant rate (dashed) is a compromise: stiff coordinates wait at their steady state, "
         "flat ones are still on their way. Decay (solid) serves one after the other: large steps for the flat ones "
-        "first, although noise keeps the stiff ones up, and small steps against the noise last.",
+        "first, at the price of noise that drives the stiff ones up, and small steps against that noise last.",
         "coordinates",
         coordinates.coordinate_data,
         coordinates.draw_coordinates,
@@ -55,7 +55,7 @@ PANELS = (
         "Steady-state risk against momentum",
         "figure 2",
         "The same coordinate at batch size 1: momentum raises the steady-state risk by 1 / (1 - momentum), just as a "
-        "larger learning rate would.",
+        "larger learning rate would; SGD's line ends where that rate would diverge.",
         "momentum",
         lambda _: coordinates.momentum_data(),
         coordinates.draw_momentum_steady_state,
@@ -66,7 +66,8 @@ PANELS = (
         "figure 3a",
         "Fewest steps to the target, everything tuned at every point. Momentum (solid) and SGD (dashed) part where SGD "
         "meets its stability limit; stronger preconditioning moves that point to larger batches and saves steps "
-        "everywhere. The bounds are what no learner can beat.",
+        "everywhere. No learner that starts where training does can beat the Bayes bound; the paper's, of maximum "
+        "likelihood, ignores the start.",
         "steps",
         steps.steps_data,
         steps.draw_steps,
@@ -114,8 +115,8 @@ PANELS = (
         "5b",
         "Optimal learning rate at momentum 0.9",
         "appendix E",
-        "The effective rate alpha / (1 - momentum) equals SGD's (dashed) at small batches and goes on rising where "
-        "SGD's cannot.",
+        "The effective rate alpha / (1 - momentum) against SGD's learning rate (dashed): the same at small batches; "
+        "larger where SGD meets its limit and training is long enough for momentum to build up.",
         "learning-rates",
         rates.rate_data,
         partial(rates.draw_rates, kind="0.9"),
@@ -133,7 +134,7 @@ PANELS = (
         "6",
         "Final learning rate of the optimal schedule",
         "appendix E",
-        "Proportional to the batch size (dashed), as the best constant rate is.",
+        "Proportional to the batch size (dashed), as the best constant rate is, until the largest stable rate.",
         "final-rates",
         rates.final_rate_data,
         rates.draw_final_rates,
@@ -160,7 +161,7 @@ PANELS = (
     PanelPlan(
         "9",
         "Everything together",
-        "beyond the paper",
+        "",
         "Power 0: what averaging and schedules add to SGD and to momentum, against what no learner can beat. The "
         "CSV's column `closed` says which part of the way from SGD to the Bayes bound each choice goes.",
         "combinations",
@@ -171,7 +172,7 @@ PANELS = (
         PanelPlan(
             f"10{letter}",
             f"Critical batch size by {definition}",
-            "beyond the paper",
+            "",
             caption,
             "critical",
             critical.critical_data,

@@ -101,12 +101,14 @@ def _staged(out: Path) -> Iterator[Path]:
         raise BatchlensError(f"{out} is a file; the report needs a folder. Choose another with --out.")
     scratch = None
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.exists() and not os.access(out, os.W_OK | os.X_OK):
-            raise PermissionError(13, "Permission denied")
-        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        # Inside `out` where it is there, so that its files only change their names: it may be a mount of its own.
+        home = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+        scratch = Path(tempfile.mkdtemp(prefix=".batchlens-", dir=home))
         yield scratch
-        out.mkdir(exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+        for file in scratch.iterdir():
+            if (out / file.name).is_dir():
+                raise BatchlensError(f"{out / file.name} is a folder; a file of the report goes there. Remove it.")
         for file in scratch.iterdir():
             os.replace(file, out / file.name)
     except OSError as error:

@@ -8,6 +8,7 @@ from batchlens.checks import require_number
 from batchlens.report.table import Table, concatenate
 from batchlens.scaling import ScalingCurve
 from batchlens.theory.bounds import lower_bound_steps
+from batchlens.theory.hitting import MAX_STEPS
 from batchlens.theory.problem import NoisyQuadratic, Rounding
 from batchlens.theory.schedules import Schedule, optimal_schedule
 from batchlens.theory.tuning import scaling_curve
@@ -50,8 +51,11 @@ class Study:
     def curve(
         self, family: str, power: float, target: float | None = None, momentum: float | None = None
     ) -> ScalingCurve:
-        """Tuned steps against batch size."""
-        return scaling_curve(self.problem, family, self.batch_sizes, target or self.target, power, momentum=momentum)
+        """Tuned steps against batch size; the study's own target must be within reach everywhere."""
+        curve = scaling_curve(self.problem, family, self.batch_sizes, target or self.target, power, momentum=momentum)
+        if target is None and None in curve.steps:
+            raise ValueError(f"`target` must be within reach of {MAX_STEPS:,} steps, got {self.target:g}.")
+        return curve
 
     @cache  # noqa: B019
     def schedule(
@@ -69,7 +73,7 @@ class Study:
 
     @cached_property
     def bounds(self) -> Table:
-        """Steps that no learner can undercut, by the two bounds."""
+        """Steps of the maximum-likelihood estimate and, what no learner can undercut, of the Bayes bound."""
         return Table.from_rows(
             {"optimizer": f"{kind} bound", "power": None, "batch_size": size, "steps": steps}
             for kind in ("mle", "bayes")
@@ -89,7 +93,7 @@ def curve_table(curve: ScalingCurve) -> Table:
             "optimizer": curve.optimizer,
             "power": curve.power,
             "target": curve.target,
-            "batch_size": size,
+            "batch_size": int(size) if size == int(size) else size,
             "steps": steps,
             **{name: setting.get(name) for name in ("learning_rate", "momentum", "averaging")},
         }

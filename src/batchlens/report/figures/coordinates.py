@@ -13,7 +13,7 @@ from batchlens.theory.rule import UpdateRule
 
 # Figures 2 and 8 of the paper's text look at one coordinate with this alpha h.
 _RATE = 0.0005
-_STEP_COUNTS = (100, 300, 1_000, 3_000)
+_STEP_COUNTS = (30, 100, 300, 1_000)
 
 
 def coordinate_data(study: Study) -> Table:
@@ -130,7 +130,7 @@ def draw_first_term(ax: Axes, data: Table) -> None:
         lines.append(Line(part["gap"], part["sgd"], "", PALETTE[i % len(PALETTE)], "--"))
     _momentum_axes(ax, "first term, over its initial value")
     ax.set_yscale("linear")
-    ax.set_ylim(0, 1.05)
+    ax.set_ylim(-0.03, 1.05)
     draw_lines(ax, lines)
     ax.set_title("solid: momentum; dashed: SGD at the effective rate", fontsize=10, loc="left")
 

@@ -41,4 +41,3 @@ def draw_critical(ax: Axes, data: Table, definition: str = "knee") -> None:
     ax.set_xlabel("preconditioning power")
     ax.set_ylabel("critical batch size")
     draw_lines(ax, lines)
-    ax.set_title(f"by definition: {definition}", fontsize=10, loc="left")

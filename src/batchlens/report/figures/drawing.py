@@ -24,7 +24,7 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.constrained_layout.use": True,
-    "figure.figsize": (6.4, 4.2),
+    "figure.figsize": (5.6, 3.8),
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     "font.size": 10,
@@ -58,12 +58,13 @@ class Line:
     colour: str
     style: str = "-"
     marker: str = ""
+    width: float | None = None
 
 
 def draw_lines(ax: Axes, lines: Sequence[Line]) -> None:
     """Lines with their labels at the right, where their last points are."""
     for line in lines:
-        ax.plot(line.x, line.y, line.style, color=line.colour, marker=line.marker or None)
+        ax.plot(line.x, line.y, line.style, color=line.colour, marker=line.marker or None, linewidth=line.width)
     ax.grid(True)
     label_ends(ax, [line for line in lines if line.label])
 
@@ -77,9 +78,14 @@ def label_ends(ax: Axes, lines: Sequence[Line]) -> None:
             height = ax.transAxes.inverted().transform(ax.transData.transform((1.0, finite[-1])))[1]
             ends.append((min(max(float(height), 0.0), 1.0), line))
     for height, (_, line) in zip(spread([height for height, _ in ends]), ends, strict=True):
-        stroke: dict[str, Any] = {"color": line.colour, "marker": line.marker or None, "clip_on": False}
+        stroke: dict[str, Any] = {
+            "color": line.colour,
+            "marker": line.marker or None,
+            "linewidth": line.width,
+            "clip_on": False,
+        }
         ax.plot([1.02, 1.07], [height, height], line.style, transform=ax.transAxes, **stroke)
-        ax.text(1.085, height, line.label, transform=ax.transAxes, va="center", fontsize=9)
+        ax.text(1.1, height, line.label, transform=ax.transAxes, va="center", fontsize=9)
 
 
 def spread(heights: Sequence[float], gap: float = _LABEL_GAP) -> list[float]:

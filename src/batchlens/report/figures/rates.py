@@ -3,10 +3,8 @@
 import math
 from itertools import pairwise
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 
 from batchlens.report.figures.drawing import PALETTE, Line, batch_axis, draw_lines, power_colour
 from batchlens.report.study import Study, curve_table
@@ -73,13 +71,12 @@ def schedule_data(study: Study) -> Table:
 def draw_schedules(ax: Axes, data: Table) -> None:
     """Learning rate against the share of the steps taken, every other batch size."""
     groups = list(data.groups("batch_size"))[::2]
-    colours = mpl.colormaps["viridis"](np.linspace(0.15, 0.85, len(groups)))
     lines = []
-    for ((size,), part), colour in zip(groups, colours, strict=True):
+    for i, ((size,), part) in enumerate(groups):
         edges = [0.0, *(end / part["steps"][0] for end in part["end"])]
         x = [edge for pair in pairwise(edges) for edge in pair]
         y = [rate for rate in part["learning_rate"] for _ in (0, 1)]
-        lines.append(Line(x, y, f"batch {size:,}", to_hex(colour)))
+        lines.append(Line(x, y, f"batch {size:,}", PALETTE[i % len(PALETTE)]))
     rates = [rate for rate in data["learning_rate"] if rate > 0]
     ax.set_yscale("log")
     ax.set_ylim(min(rates) / 1.5, max(rates) * 1.5)

@@ -40,8 +40,7 @@ def draw_steps(ax: Axes, data: Table) -> None:
     lines = []
     for (optimizer, power), part in data.groups("optimizer", "power"):
         if power is None:
-            style = ":" if optimizer.startswith("bayes") else "--"
-            lines.append(Line(part["batch_size"], part["steps"], optimizer, FOREGROUND, style))
+            lines.append(_bound_line(optimizer, part))
             continue
         first = optimizer == optimizers[0]
         label = f"power {power:g}" if first else ""
@@ -110,12 +109,19 @@ def draw_combinations(ax: Axes, data: Table) -> None:
     colours = {"sgd": BLUE, "momentum": RED, "momentum+ema": GREEN, SCHEDULED: PURPLE}
     lines = []
     for (optimizer,), part in data.groups("optimizer"):
-        bound = optimizer.endswith("bound")
-        colour = FOREGROUND if bound else colours.get(optimizer, OCHRE)
-        style = "-" if not bound else ":" if optimizer.startswith("bayes") else "--"
-        lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, "" if bound else "o"))
+        if optimizer.endswith("bound"):
+            lines.append(_bound_line(optimizer, part))
+        else:
+            colour = colours.get(optimizer, OCHRE)
+            lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, marker="o"))
     _steps_axes(ax, data)
     draw_lines(ax, lines)
+
+
+def _bound_line(name: str, part: Table) -> Line:
+    """The Bayes bound is dotted and wide, so that it shows where the other one, a thin line, lies on it."""
+    bayes = name.startswith("bayes")
+    return Line(part["batch_size"], part["steps"], name, FOREGROUND, ":" if bayes else "-", width=2.6 if bayes else 0.8)
 
 
 def _essence(table: Table) -> Table:
