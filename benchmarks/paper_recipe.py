@@ -11,13 +11,10 @@ a grid. All learning rates of one momentum are decomposed and bisected together.
 
 Its limits are the recipe's: where eigenvalues nearly meet (critical damping) V is nearly singular
 and digits are lost, and where the risk oscillates the step found need not be the first.
-
-    python benchmarks/paper_recipe.py
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -254,29 +251,3 @@ def _steady_risk(h: Floats, c: Floats, n: Floats, rates: Floats, beta: float, ba
 
 def _arrays(*columns: ArrayLike) -> tuple[Floats, ...]:
     return tuple(np.atleast_1d(np.asarray(column, dtype=np.float64)) for column in columns)
-
-
-def main() -> None:
-    """Tune the 40 momentum cells of the paper's figure and print steps and seconds."""
-    edges = np.geomspace(1, 1e4, 101)
-    h = 1 / np.arange(1, 10_001)
-    which = np.minimum(np.searchsorted(edges, np.arange(1, 10_001), side="right") - 1, 99)
-    counts = np.bincount(which, minlength=100)
-    means = np.bincount(which, weights=h, minlength=100)[counts > 0] / counts[counts > 0]
-    counts = counts[counts > 0]
-    begin = time.perf_counter()
-    for power in (0.0, 0.25, 0.5, 0.75):
-        for exponent in range(2, 21, 2):
-            since = time.perf_counter()
-            ones = np.ones(len(means))
-            best = tune_on_grid(means, means, ones, counts, 2**exponent, 0.01, power)
-            print(
-                f"power {power:<5} batch {2**exponent:>8}  steps {best.steps!s:>9}  "
-                f"learning rate {best.learning_rate:.3e}  momentum {best.momentum:.5f}  "
-                f"{time.perf_counter() - since:.2f} s"
-            )
-    print(f"total {time.perf_counter() - begin:.1f} s")
-
-
-if __name__ == "__main__":
-    main()

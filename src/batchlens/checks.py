@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from numbers import Real
-from typing import SupportsFloat, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +82,16 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> str:
 def require_instance(name: str, value: object, kind: type[_T]) -> _T:
     """`value` if it is a `kind`."""
     if not isinstance(value, kind):
-        raise TypeError(f"`{name}` must be a {kind.__name__}, got {value!r}.")
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"`{name}` must be {article} {kind.__name__}, got {value!r}.")
     return value
+
+
+def require_sequence(name: str, value: object) -> list[Any]:
+    """`value` as a list, if it is a sequence or an array of one dimension."""
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or np.ndim(value) != 1:
+        raise TypeError(f"`{name}` must be a sequence, got {value!r}.")
+    return list(value)
 
 
 def require_vector(name: str, value: object, length: int | None = None) -> FloatArray:

@@ -4,7 +4,6 @@ Heavy imports stay inside the commands, so that `batchlens --help` answers at on
 """
 
 import math
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from batchlens.measurements import FittedRuns, Interval
     from batchlens.theory.problem import NoisyQuadratic
     from batchlens.theory.rule import UpdateRule
-
-# Small matrices all along: threads of the linear algebra library would only wait for each other.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 # As `batchlens.theory.tuning.FAMILIES`, which is too heavy to import for a help page; a test holds them equal.
@@ -218,7 +214,7 @@ def _tuned_point(problem: "NoisyQuadratic", target: float, cell: tuple[str, floa
 
     family, power, batch_size = cell
     best = tune(problem, family, batch_size, target, power)
-    return _point(batch_size, best.steps, best.rule, best.status)
+    return {**_point(batch_size, best.steps, best.rule, best.status), "limits": list(best.limits)}
 
 
 def _fixed_point(
@@ -301,7 +297,9 @@ def _ready_made(
     rows = []
     for shape in track(list(SHAPES), "Ready-made schedules"):
         plan = tune_ready_made(problem, shape, batch_size, target, momentum, power)
-        rows.append({"shape": shape, "steps": plan.steps, "peak_learning_rate": max(plan.learning_rates, default=0.0)})
+        rows.append(
+            {"shape": shape, "steps": plan.steps, "largest_learning_rate": max(plan.learning_rates, default=0.0)}
+        )
     return rows
 
 

@@ -12,7 +12,7 @@ import click
 _T = TypeVar("_T")
 
 
-class Number(click.ParamType[float]):
+class Number(click.ParamType):  # type: ignore[type-arg]
     """A number; whether it is in range is for the library to say."""
 
     name = "number"
@@ -34,7 +34,7 @@ class NumberOrTuned(Number):
             raise _bad(param, "a number or tuned", value) from None
 
 
-class Whole(click.ParamType[int]):
+class Whole(click.ParamType):  # type: ignore[type-arg]
     """A whole number; 1e6 counts."""
 
     name = "whole"
@@ -53,7 +53,7 @@ class Whole(click.ParamType[int]):
         return int(number)
 
 
-class Numbers(click.ParamType[list[float]]):
+class Numbers(click.ParamType):  # type: ignore[type-arg]
     """Several numbers: 4,16,64, or 4..4096 for each doubling from 4 to 4096."""
 
     name = "numbers"
@@ -81,7 +81,7 @@ class Numbers(click.ParamType[list[float]]):
         return numbers
 
 
-class Names(click.ParamType[list[str]]):
+class Names(click.ParamType):  # type: ignore[type-arg]
     """Several of the names known, separated by commas."""
 
     name = "names"
@@ -130,7 +130,7 @@ def print_table(title: str, columns: dict[str, list[Any]]) -> None:
 
     table = Table()
     for name, values in columns.items():
-        words = any(isinstance(value, str) for value in values)
+        words = any(isinstance(value, str | list) for value in values)
         table.add_column(name.replace("_", " "), justify="left" if words else "right", overflow="fold")
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(_cell, row))
@@ -142,6 +142,8 @@ def print_table(title: str, columns: dict[str, list[Any]]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     if isinstance(value, float):
         return f"{value:.6g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -244,7 +244,8 @@ def test_the_note_says_what_the_limit_is() -> None:
     [((True,), HOLDS), ((True, False), HOLDS), ((False, True), LIMIT), ((False, False), FAILS), ((False,), FAILS)],
 )
 def test_judge(verdicts: tuple[bool, ...], verdict: Verdict) -> None:
-    assert claims.judge(*verdicts) == (verdict, "")
+    holds, in_part = (*verdicts, False)[:2]
+    assert claims.judge(holds, in_part) == (verdict, "")
 
 
 def test_momentum_bound_names_where_it_is_exceeded() -> None:

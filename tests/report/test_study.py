@@ -47,9 +47,8 @@ def test_curves_are_the_librarys(study: Study) -> None:
 
 
 def test_schedules_are_the_librarys(study: Study) -> None:
-    cap = 5.0
-    found = study.schedule(1024, 0.5, 0.0, cap)
-    expected = optimal_schedule(study.problem, 1024, study.target, power=0.5, max_learning_rate=cap)
+    found = study.schedule(1024, 0.5)
+    expected = optimal_schedule(study.problem, 1024, study.target, power=0.5)
     assert found.learning_rates.tolist() == expected.learning_rates.tolist()
 
 

@@ -159,14 +159,23 @@ PANELS = (
         coordinates.draw_first_term,
     ),
     PanelPlan(
-        "9",
+        "9a",
         "Everything together",
         "",
-        "Power 0: what averaging and schedules add to SGD and to momentum, against what no learner can beat. The "
-        "CSV's column `closed` says which part of the way from SGD to the Bayes bound each choice goes.",
+        "Power 0: what averaging and schedules add to SGD and to momentum, beside the bounds.",
         "combinations",
         steps.combination_data,
         steps.draw_combinations,
+    ),
+    PanelPlan(
+        "9b",
+        "How much of the way to the bound",
+        "",
+        "The same choices: log(SGD's steps / steps) over log(SGD's steps / Bayes bound), so that 0 is tuned SGD and 1 "
+        "what no learner can beat.",
+        "combinations",
+        steps.combination_data,
+        steps.draw_closed,
     ),
     *(
         PanelPlan(

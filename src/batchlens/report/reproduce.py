@@ -32,7 +32,8 @@ _LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
 def reproduce(study: Study, out: Path, progress: Callable[[str], None] = lambda _: None) -> list[Claim]:
     """Write the report on a study into a folder and return its claims.
 
-    The folder appears with all of its files or not at all; files of an earlier report are replaced.
+    Nothing changes there before everything is computed and written beside it; then files of an earlier report are
+    replaced.
     """
     started = time.perf_counter()
     with _staged(out) as folder:
@@ -48,7 +49,7 @@ def reproduce(study: Study, out: Path, progress: Callable[[str], None] = lambda 
             LEAD,
             claims,
             panels,
-            {name: str(value) for name, value in study.parameters.items()},
+            study.description,
             _versions(),
             time.perf_counter() - started,
         )
@@ -108,7 +109,9 @@ def _staged(out: Path) -> Iterator[Path]:
         out.mkdir(parents=True, exist_ok=True)
         for file in scratch.iterdir():
             if (out / file.name).is_dir():
-                raise BatchlensError(f"{out / file.name} is a folder; a file of the report goes there. Remove it.")
+                raise BatchlensError(
+                    f"{out / file.name} is a folder, where the report has a file. Remove it or choose another --out."
+                )
         for file in scratch.iterdir():
             os.replace(file, out / file.name)
     except OSError as error:

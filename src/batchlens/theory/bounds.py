@@ -1,4 +1,4 @@
-"""What no learner can beat, however it uses its examples (section 3.6 of the paper, and beyond).
+"""How few examples can do: the paper's bound (section 3.6), and one that no learner can beat.
 
 Notation as in `problem`; N, examples seen.  N noisy gradients say as much about a coordinate as one measurement of
 theta with variance c / (N h^2).
@@ -50,7 +50,7 @@ def _bound(problem: NoisyQuadratic, examples: float, kind: str) -> float:
 
 
 def lower_bound_steps(problem: NoisyQuadratic, batch_size: float, target: float, kind: Bound = "mle") -> int:
-    """Fewest steps in which any learner could reach the target, by `lower_bound_risk`.
+    """Fewest steps to the target by one of the bounds of `lower_bound_risk`.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000)
     >>> lower_bound_steps(problem, batch_size=256, target=0.01)

@@ -17,7 +17,7 @@ from batchlens.theory.dynamics import (
     rate_limit,
     require_batch_size,
     require_steps,
-    weights,
+    weights_at,
 )
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
@@ -126,8 +126,7 @@ def _coordinates(
     a, _ = rule.rates(problem.curvature)
     limit = rate_limit(rule.momentum, nesterov=False)
     require_number("learning_rate * h^(1 - power)", a.max(), 0, limit, closed=(True, False))
-    start, noise = weights(problem)
-    return a, start, noise / require_batch_size(batch_size)
+    return a, *weights_at(problem, require_batch_size(batch_size))
 
 
 def _flat(steps: Steps) -> FloatArray:

@@ -111,7 +111,7 @@ def require_steps(steps: object, name: str = "steps") -> IntArray:
     if dimensions == 0:
         return np.asarray(require_whole(name, steps), dtype=np.int64)
     if dimensions > 1:
-        raise ValueError(f"`{name}` must be one number or a flat sequence of them.")
+        raise ValueError(f"`{name}` must be one number or a flat sequence of them, got {steps!r}.")
     entries = list(steps)  # type: ignore[call-overload]
     if not entries:
         raise ValueError(f"`{name}` must have at least one entry, got none.")

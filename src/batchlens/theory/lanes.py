@@ -3,7 +3,7 @@
 import numpy as np
 
 from batchlens.theory.arrays import FloatArray
-from batchlens.theory.dynamics import weights
+from batchlens.theory.dynamics import weights_at
 from batchlens.theory.kernels.compiling import LANES
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import preconditioned
@@ -13,7 +13,7 @@ Lanes = tuple[FloatArray, FloatArray, FloatArray]
 
 def into_lanes(problem: NoisyQuadratic, power: float, batch_size: float) -> Lanes:
     """Preconditioned curvature and the weights of start and noise, padded with zeros to whole lanes."""
-    start, noise = weights(problem)
+    start, noise = weights_at(problem, batch_size)
     curvature = preconditioned(problem.curvature, power).astype(np.float64)
     padding = (0, -curvature.size % LANES)
-    return np.pad(curvature, padding), np.pad(start, padding), np.pad(noise / batch_size, padding)
+    return np.pad(curvature, padding), np.pad(start, padding), np.pad(noise, padding)

@@ -72,8 +72,7 @@ def ready_made_schedule(
     >>> round(ready_made_schedule(problem, "cosine", batch_size=256, steps=10_000).risk, 4)
     0.0287
     """
-    course = make_course(problem, batch_size, _PIECES, momentum, power, None)
-    require_choice("shape", shape, tuple(SHAPES))
+    course = _course(problem, shape, batch_size, momentum, power)
     steps = require_whole("steps", steps, low=1, high=MAX_STEPS)
     if learning_rate is None:
         return course.exact(_tune_peak(course, shape, steps))
@@ -95,10 +94,15 @@ def tune_ready_made(
     >>> tune_ready_made(problem, "linear_decay", batch_size=256, target=0.01).steps
     14639
     """
-    course = make_course(problem, batch_size, _PIECES, momentum, power, None)
-    require_choice("shape", shape, tuple(SHAPES))
+    course = _course(problem, shape, batch_size, momentum, power)
     target = require_number("target", target, low=0, closed=(False, True))
     return course.reach(target, lambda steps, _near: _tune_peak(course, shape, steps))
+
+
+def _course(problem: NoisyQuadratic, shape: str, batch_size: float, momentum: float, power: float) -> Course:
+    momentum = require_number("momentum", momentum, 0, 1, closed=(True, False))
+    require_choice("shape", shape, tuple(SHAPES))
+    return make_course(problem, batch_size, _PIECES, momentum, power, None)
 
 
 def _draw(course: Course, shape: str, steps: int, peak: float) -> Schedule:

@@ -11,14 +11,16 @@ which nothing moves in a piece: a logarithm above e, and linear below.
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
+from threadpoolctl import ThreadpoolController
 
-from batchlens.checks import require_choice, require_number, require_whole
+from batchlens.checks import require_choice, require_instance, require_number, require_whole
 from batchlens.theory.arrays import FloatArray, IntArray
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import rate_limit, require_batch_size, risk_path
@@ -35,6 +37,17 @@ _STILL = 0.01
 # Momentum is tuned up to 1 - exp(-this).
 _MOST_MOMENTUM = 20.0
 _QUASI_NEWTON: Any = {"maxiter": 3000, "maxfun": 6000, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-9}
+
+
+def _single_thread() -> AbstractContextManager[Any]:
+    """Inside it linear algebra keeps to one thread: on matrices this small, several only wait for each other."""
+    limited: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="blas")
+    return limited
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +134,7 @@ def make_course(
     max_learning_rate: float | None,
 ) -> "Course":
     """Check arguments once for all who plan schedules."""
+    require_instance("problem", problem, NoisyQuadratic)
     if isinstance(momentum, str):
         require_choice("momentum", momentum, ("tuned",))
         fixed = None
@@ -205,12 +219,13 @@ class Course:
             known = (np.arange(near.lengths.size) + 0.5) / near.lengths.size
             shares = np.interp(places, known, near.learning_rates / self.cap(near.momentum))
             starts.append((shares, near.momentum))
-        if self.momentum is None:
-            rule = best_constant(self.problem, "momentum", self.batch_size, int(lengths.sum()), self.power)
-            share = rule.learning_rate / self.cap(rule.momentum)
-            starts.append((np.full(pieces, share), rule.momentum))
-        elif near is None:
-            starts.append((np.full(pieces, 0.5 * (1 - self.momentum)), self.momentum))
+        if self.momentum == 0.0 and near is None:
+            starts.append((np.full(pieces, 0.5), 0.0))
+        elif self.momentum != 0.0:
+            # Oscillations make many local optima: start from the best constant rule as well, never to be worse.
+            steps = int(lengths.sum())
+            rule = best_constant(self.problem, "momentum", self.batch_size, steps, self.power, self.momentum)
+            starts.append((np.full(pieces, rule.learning_rate / self.cap(rule.momentum)), rule.momentum))
         if self.max_learning_rate is not None and near is None:
             momentum = self.momentum or 0.0
             starts += [(self._chebyshev(pieces, kappa), momentum) for kappa in (20.0, np.inf)]
@@ -253,14 +268,15 @@ class Course:
         if tuned:
             start = np.append(start, -np.log1p(-momentum))
             highest = np.append(highest, _MOST_MOMENTUM)
-        result = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=Bounds(np.zeros_like(highest), highest),
-            options=_QUASI_NEWTON,
-        )
+        with _single_thread():
+            result = minimize(
+                objective,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=Bounds(np.zeros_like(highest), highest),
+                options=_QUASI_NEWTON,
+            )
         share, beta, cap = unpack(result.x)
         return Schedule(cap * np.minimum(share, 1.0), lengths, float(np.exp(min(result.fun, 700.0))), beta, self.power)
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.ndimage import minimum_filter
 
-from batchlens.checks import require_choice, require_number, require_whole
+from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens.scaling import ScalingCurve
 from batchlens.theory.arrays import FloatArray
 from batchlens.theory.bounds import lower_bound_steps
@@ -248,6 +248,7 @@ def scaling_curve(
     >>> print(curve.critical_batch_size())
     33067
     """
+    batch_sizes = require_sequence("batch_sizes", batch_sizes)
     found = [tune(problem, family, size, target, power, max_steps, momentum) for size in batch_sizes]
     settings = [
         {"learning_rate": best.rule.learning_rate, "momentum": best.rule.momentum, "averaging": best.rule.averaging}
@@ -272,11 +273,11 @@ def best_risk(
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> best = best_risk(problem, "momentum", batch_size=256, examples=1_000_000)
     >>> best.steps, round(best.risk, 4)
-    (3906, 0.0396)
+    (3906, 0.0395)
     """
     cell = _check(problem, family, batch_size, power, momentum)
     if (examples is None) == (steps is None):
-        raise ValueError("Give either `examples` or `steps`: the budget is one of them.")
+        raise ValueError(f"`examples` or `steps` must be given, one of them, got {examples} and {steps}.")
     if examples is not None:
         budget = require_number("examples", examples, low=cell.batch_size)
         steps = int(budget // cell.batch_size)
@@ -286,13 +287,16 @@ def best_risk(
     return BestRisk(rule, risk(problem, rule, batch_size, steps), steps, _limits(cell, best.point))
 
 
-def best_constant(problem: NoisyQuadratic, family: str, batch_size: float, steps: int, power: float) -> UpdateRule:
+def best_constant(
+    problem: NoisyQuadratic, family: str, batch_size: float, steps: int, power: float, momentum: float | None
+) -> UpdateRule:
     """The rule with the least risk after so many steps, for searches that start from it."""
-    cell = _Cell(problem, family, batch_size, power)
+    cell = _Cell(problem, family, batch_size, power, momentum)
     return cell.rule(_best_at(cell, steps).point)
 
 
 def _check(problem: NoisyQuadratic, family: str, batch_size: float, power: float, momentum: float | None) -> _Cell:
+    require_instance("problem", problem, NoisyQuadratic)
     require_choice("family", family, FAMILIES)
     batch_size = require_batch_size(batch_size)
     power = require_number("power", power, 0, 1)
@@ -309,9 +313,15 @@ def _check_target(target: float) -> float:
 
 def _best_at(cell: _Cell, steps: int) -> _Basin:
     """The global minimum of the risk at one number of steps, contained families included."""
-    basins = cell.survey(steps)
     inner = [_best_at(contained, steps) for contained in cell.contained]
-    return min(basins[:1] + inner, key=lambda basin: basin.risk)
+    starts = _mix([basin.point for basin in sorted(inner, key=lambda basin: basin.risk)])
+    best = min([*cell.survey(steps), *cell.refine(starts, steps), *inner], key=lambda basin: basin.risk)
+    while cell.free[1] and best.point[1] > 0.0:
+        beside = cell.probe(best.point, steps)[0]
+        if beside.risk >= best.risk * (1 - _SAME):
+            break
+        best = beside
+    return best
 
 
 def _limits(cell: _Cell, point: FloatArray) -> tuple[str, ...]:
@@ -351,7 +361,8 @@ def _tune(cell: _Cell, target: float, least: int, max_steps: int) -> tuple[int, 
         if not seeds:
             break
         steps = fewer
-    return _confirm(cell, target, steps, point, max_steps)
+    found = _confirm(cell, target, steps, point)
+    return min([*known, *([found] if found else [])], key=lambda result: result[0], default=None)
 
 
 def _mix(points: list[FloatArray]) -> list[FloatArray]:
@@ -391,13 +402,12 @@ def _shrink(cell: _Cell, target: float, low: int, high: int, seeds: list[FloatAr
     return fewest_steps(excess, low, high, math.log(basins[0].risk / target)), point
 
 
-def _confirm(
-    cell: _Cell, target: float, steps: int, point: FloatArray, max_steps: int
-) -> tuple[int, FloatArray] | None:
+def _confirm(cell: _Cell, target: float, steps: int, point: FloatArray) -> tuple[int, FloatArray] | None:
     """The exact first hit of the rule found; a step or two more where rounding let the search stop too early."""
     for _ in range(20):
-        exact = hitting_time(cell.problem, cell.rule(point), cell.batch_size, target, max_steps).steps
-        if exact is not None and exact <= steps * (1 + RESOLUTION) + 1:
+        most = int(steps * (1 + RESOLUTION)) + 1
+        exact = hitting_time(cell.problem, cell.rule(point), cell.batch_size, target, most).steps
+        if exact is not None:
             return exact, point
         steps += 1 + int(steps * RESOLUTION)
         point = cell.descend(point, steps, (0.01, 0.01, 0.01), _FINE / 100).point

@@ -72,15 +72,16 @@ def momentum_data() -> Table:
     for gap in np.geomspace(1e-4, 1.0, 81):
         momentum = 1.0 - gap
         rule = UpdateRule(_RATE, momentum)
-        plain = UpdateRule(min(_RATE / gap, 1.999))
+        effective = _RATE / gap
+        stable = effective < 2.0
         rows.append(
             {
                 "momentum": momentum,
                 "gap": gap,
                 "convergence": 1.0 - convergence_rate(one, rule),
-                "effective": min(_RATE / gap, 1.0),
+                "effective": 1.0 - abs(1.0 - effective) if stable else None,
                 "steady_state": steady_state_risk(one, rule, 1),
-                "steady_state_plain": steady_state_risk(one, plain, 1) if _RATE / gap < 1.9 else None,
+                "steady_state_plain": steady_state_risk(one, UpdateRule(effective), 1) if stable else None,
             }
         )
     return Table.from_rows(rows)

@@ -8,10 +8,7 @@ from matplotlib.axes import Axes
 
 from batchlens.report.figures.drawing import (
     BLUE,
-    GREEN,
-    OCHRE,
     PALETTE,
-    PURPLE,
     RED,
     Line,
     batch_axis,
@@ -23,8 +20,8 @@ from batchlens.report.svg import FOREGROUND
 from batchlens.report.table import Table, concatenate
 
 SCHEDULED = "sgd+schedule"
-# Batch sizes at which momentum is combined with an optimal schedule: each takes a second or two.
-_HANDFUL = 4
+# Of the batch sizes, momentum is combined with an optimal schedule at every so many: each takes seconds.
+_HANDFUL = 3
 
 
 def steps_data(study: Study, families: Sequence[str] = ("momentum", "sgd"), bounds: bool = True) -> Table:
@@ -66,9 +63,7 @@ def schedule_steps_data(study: Study) -> Table:
 
 def target_data(study: Study) -> Table:
     """Tuned SGD's steps for targets from ten times as loose to ten times as tight."""
-    targets = [study.target * factor for factor in (10.0, 3.0, 1.0, 0.3, 0.1)]
-    reachable = [target for target in targets if target < study.problem.initial_risk]
-    return concatenate([curve_table(study.curve("sgd", 0.0, target)) for target in reachable])
+    return concatenate([curve_table(study.curve("sgd", 0.0, target)) for target in study.targets])
 
 
 def draw_targets(ax: Axes, data: Table) -> None:
@@ -86,8 +81,10 @@ def combination_data(study: Study) -> Table:
 
     `closed` is log(sgd / steps) / log(sgd / bound): 0 for SGD itself, 1 at the bound.
     """
-    table = concatenate([_essence(curve_table(study.curve(name, 0.0))) for name in ("sgd", "momentum", "momentum+ema")])
-    sizes = study.batch_sizes[1 :: max(1, len(study.batch_sizes) // _HANDFUL)]
+    table = concatenate(
+        [_essence(curve_table(study.curve(name, 0.0))) for name in ("sgd", "sgd+ema", "momentum", "momentum+ema")]
+    )
+    sizes = study.batch_sizes[1::_HANDFUL]
     scheduled = [(SCHEDULED, 0.0, study.batch_sizes), ("momentum+schedule", "tuned", sizes)]
     rows = [
         {"optimizer": name, "power": 0.0, "batch_size": size, "steps": study.schedule(size, 0.0, momentum).steps}
@@ -106,16 +103,34 @@ def combination_data(study: Study) -> Table:
 
 def draw_combinations(ax: Axes, data: Table) -> None:
     """Steps against batch size, one line a choice."""
-    colours = {"sgd": BLUE, "momentum": RED, "momentum+ema": GREEN, SCHEDULED: PURPLE}
-    lines = []
-    for (optimizer,), part in data.groups("optimizer"):
-        if optimizer.endswith("bound"):
-            lines.append(_bound_line(optimizer, part))
-        else:
-            colour = colours.get(optimizer, OCHRE)
-            lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, marker="o"))
+    lines = [
+        _bound_line(optimizer, part)
+        if optimizer.endswith("bound")
+        else _choice_line(optimizer, part["batch_size"], part["steps"])
+        for (optimizer,), part in data.groups("optimizer")
+    ]
     _steps_axes(ax, data)
     draw_lines(ax, lines)
+
+
+def draw_closed(ax: Axes, data: Table) -> None:
+    """Which part of the way from tuned SGD to the Bayes bound each choice goes, against batch size."""
+    lines = [
+        _choice_line(optimizer, part["batch_size"], part["closed"])
+        for (optimizer,), part in data.groups("optimizer")
+        if not optimizer.endswith("bound") and optimizer != "sgd"
+    ]
+    ax.set_ylim(-0.05, 1.05)
+    ax.set_ylabel("part of the way from SGD to the bound")
+    batch_axis(ax, data["batch_size"])
+    draw_lines(ax, lines)
+
+
+def _choice_line(optimizer: str, sizes: Sequence[float], values: Sequence[float]) -> Line:
+    """Base optimizer by colour; averaging dashed, a schedule dotted."""
+    colour = RED if optimizer.startswith("momentum") else BLUE
+    style = "--" if optimizer.endswith("ema") else ":" if optimizer.endswith("schedule") else "-"
+    return Line(sizes, values, optimizer, colour, style, "o")
 
 
 def _bound_line(name: str, part: Table) -> Line:
