@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from scipy.ndimage import minimum_filter
 from scipy.optimize import minimize_scalar
 
 from batchlens.checks import require_choice, require_number, require_whole
@@ -16,7 +17,8 @@ from batchlens.theory.schedules import Course, Schedule, make_course, split_even
 # Pieces in which a smooth shape is followed; every step is its own piece below that.
 _PIECES = 200
 # Peaks tried before the best is refined: from one at which nothing moves to the largest stable one.
-_PEAKS = 24
+_PEAKS = 60
+_BASINS = 6
 
 
 def constant(progress: FloatArray) -> FloatArray:
@@ -124,9 +126,18 @@ def _tune_peak(course: Course, shape: str, steps: int) -> Schedule:
     momentum = course.momentum or 0.0
     highest = math.log(course.cap(momentum))
     lowest = math.log(0.01 * (1 - momentum) / (course.stiffest * steps))
-    peaks = np.linspace(min(lowest, highest - 1.0), highest, _PEAKS)
-    best = int(np.argmin([risk(peak) for peak in peaks]))
-    around = peaks[max(best - 1, 0)], peaks[min(best + 1, _PEAKS - 1)]
+    spread = np.linspace(min(lowest, highest - 1.0), highest, _PEAKS)
+    large = highest + np.log(np.arange(1, _PEAKS + 1) / _PEAKS)  # where momentum's oscillations lie close together
+    peaks = np.unique(np.concatenate([spread, large] if momentum else [spread]))
+    risks = np.array([risk(peak) for peak in peaks])
+    minima = np.flatnonzero(risks == minimum_filter(risks, size=3, mode="nearest"))
+    best = sorted(minima.tolist(), key=lambda i: float(risks[i]))[:_BASINS]
+    found = min((_descend(risk, peaks, i) for i in best), key=lambda result: result[1])
+    return replace(_draw(course, shape, steps, math.exp(found[0])), risk=found[1])
+
+
+def _descend(risk: Callable[[float], float], peaks: FloatArray, i: int) -> tuple[float, float]:
+    """The least risk between the neighbours of a peak, and where; the ends count too."""
+    around = peaks[max(i - 1, 0)], peaks[min(i + 1, peaks.size - 1)]
     found = minimize_scalar(risk, bounds=around, method="bounded", options={"xatol": 1e-6})
-    plan = _draw(course, shape, steps, math.exp(found.x))
-    return replace(plan, risk=float(found.fun))
+    return min(((float(found.x), float(found.fun)), (float(peaks[i]), risk(peaks[i]))), key=lambda result: result[1])

@@ -29,11 +29,13 @@ from batchlens.theory.kernels.path import momentum_path, sgd_path
 from batchlens.theory.lanes import Lanes, into_lanes
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
-from batchlens.theory.search import RESOLUTION, fewest_steps
+from batchlens.theory.search import RESOLUTION, excess_of, fewest_steps
 from batchlens.theory.tuning import best_constant
 
 # A piece moves nothing if (learning rate) x (largest curvature) x (its steps) is this small.
 _STILL = 0.01
+# Pieces of at most so many steps can act like Chebyshev steps.
+_SHORT = 4
 # Momentum is tuned up to 1 - exp(-this).
 _MOST_MOMENTUM = 20.0
 _QUASI_NEWTON: Any = {"maxiter": 3000, "maxfun": 6000, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-9}
@@ -192,12 +194,18 @@ class Course:
             found = plan(steps, best)
             if found.risk <= target:
                 best = found
-            return math.log(found.risk / target)
+            return excess_of(found.risk, target)
 
-        fewest_steps(excess, low, best.steps, math.log(best.risk / target))
+        fewest_steps(excess, low, best.steps, excess_of(best.risk, target))
         while (confirmed := self.exact(best)).risk > target:  # by a rounding error
             best = plan(best.steps + 1 + int(best.steps * RESOLUTION), best)
         return confirmed
+
+    def _next_cap(self) -> float | None:
+        """The next lower cap on a ladder of fours from the default one: what it allows, this one allows too."""
+        stable = rate_limit(self.momentum or 0.0, nesterov=False) / self.stiffest
+        rungs = math.ceil(math.log(max(self.cap(0.0) / stable, 1.0), 4.0) - 1e-9) - 1
+        return stable * 4.0**rungs if rungs > 0 else None
 
     def solve(self, steps: int, near: Schedule | None = None) -> Schedule:
         """The schedule of so many steps with the least risk, from `near` and other starts."""
@@ -219,16 +227,20 @@ class Course:
             known = (np.arange(near.lengths.size) + 0.5) / near.lengths.size
             shares = np.interp(places, known, near.learning_rates / self.cap(near.momentum))
             starts.append((shares, near.momentum))
-        if self.momentum == 0.0 and near is None:
-            starts.append((np.full(pieces, 0.5), 0.0))
-        elif self.momentum != 0.0:
+        if self.momentum == 0.0:
+            stable = rate_limit(0.0, nesterov=False) / self.stiffest / self.cap(0.0)
+            if near is None:
+                starts.append((np.minimum(stable, 1.0) * np.linspace(0.9, 0.3, pieces), 0.0))
+        else:
             # Oscillations make many local optima: start from the best constant rule as well, never to be worse.
             steps = int(lengths.sum())
             rule = best_constant(self.problem, "momentum", self.batch_size, steps, self.power, self.momentum)
             starts.append((np.full(pieces, rule.learning_rate / self.cap(rule.momentum)), rule.momentum))
+        if self.momentum == 0.0 and lengths.max() <= _SHORT:
+            starts += [(self._chebyshev(pieces, kappa), 0.0) for kappa in (5.0, 20.0, 50.0, np.inf)]
         if self.max_learning_rate is not None and near is None:
-            momentum = self.momentum or 0.0
-            starts += [(self._chebyshev(pieces, kappa), momentum) for kappa in (20.0, np.inf)]
+            capped = replace(self, max_learning_rate=self._next_cap()).solve(int(lengths.sum()))
+            starts.append((capped.learning_rates / self.cap(capped.momentum), capped.momentum))
         return starts
 
     def _chebyshev(self, pieces: int, kappa: float) -> FloatArray:
@@ -251,11 +263,17 @@ class Course:
             beta = float(-np.expm1(-x[-1])) if tuned else momentum
             return still * np.sinh(x[: lengths.size]), beta, self.cap(beta)
 
+        best: tuple[float, FloatArray] = (np.inf, np.zeros(0))  # a search that runs into divergence ends elsewhere
+
         def objective(x: FloatArray) -> tuple[float, FloatArray]:
+            nonlocal best
             share, beta, cap = unpack(x)
             value, slope = self.risk(cap * share, beta, lengths)
+            if value < best[0] or not best[1].size:
+                best = value, x.copy()
             if not math.isfinite(value):
                 return 1e3, np.zeros_like(x)
+            value = max(value, 1e-300)
             gradient = np.empty_like(x)
             gradient[: lengths.size] = slope[: lengths.size] * cap * still * np.cosh(x[: lengths.size])
             if tuned:
@@ -269,7 +287,7 @@ class Course:
             start = np.append(start, -np.log1p(-momentum))
             highest = np.append(highest, _MOST_MOMENTUM)
         with _single_thread():
-            result = minimize(
+            minimize(
                 objective,
                 start,
                 jac=True,
@@ -277,8 +295,8 @@ class Course:
                 bounds=Bounds(np.zeros_like(highest), highest),
                 options=_QUASI_NEWTON,
             )
-        share, beta, cap = unpack(result.x)
-        return Schedule(cap * np.minimum(share, 1.0), lengths, float(np.exp(min(result.fun, 700.0))), beta, self.power)
+        share, beta, cap = unpack(best[1])
+        return Schedule(cap * np.minimum(share, 1.0), lengths, best[0], beta, self.power)
 
     def risk(self, rates: FloatArray, momentum: float, lengths: IntArray) -> tuple[float, FloatArray]:
         """Final risk, and its gradient by the learning rates (and by momentum, where that is not 0)."""

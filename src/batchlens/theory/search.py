@@ -7,6 +7,11 @@ from collections.abc import Callable
 RESOLUTION = 1e-6
 
 
+def excess_of(risk: float, target: float) -> float:
+    """log(risk / target), the excess that `fewest_steps` looks at; finite where the risk is 0."""
+    return math.log(max(risk / target, 1e-300))
+
+
 def fewest_steps(excess: Callable[[int], float], low: int, high: int, excess_at_high: float) -> int:
     """The smallest number of steps in (low, high] at which `excess` is at most 0, up to `RESOLUTION`.
 

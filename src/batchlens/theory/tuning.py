@@ -24,7 +24,7 @@ from batchlens.theory.kernels.quick import HIGHEST, descend, rule_at, scan
 from batchlens.theory.lanes import Lanes, into_lanes
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
-from batchlens.theory.search import RESOLUTION, fewest_steps
+from batchlens.theory.search import RESOLUTION, excess_of, fewest_steps
 
 # Which dimensions of a point (learning rate, momentum, averaging) a family tunes, and the families it contains.
 _FREE = {
@@ -53,6 +53,7 @@ _BASINS = 4
 _ALONG = np.sinh(np.linspace(-4.5, 4.5, 81)) / 18.0
 _BESIDE = np.linspace(-0.1, 0.1, 5)
 _ROUGH, _FINE = 1e-4, 1e-9
+_FEW = 12
 # Basins whose risks agree this well are one; those worse than the best by this factor will not overtake it.
 _SAME, _IN_THE_RACE = 1e-6, 1.05
 
@@ -150,9 +151,10 @@ class _Cell:
 
     def probe(self, point: FloatArray, steps: int) -> list[_Basin]:
         """The neighbouring basins of a point, across the ripples that momentum makes."""
-        along, beside, none = np.meshgrid(_ALONG, _BESIDE, 0.0, indexing="ij")
+        tuned = self.free[1]
+        along, beside, none = np.meshgrid(_ALONG, _BESIDE if tuned else 0.0, 0.0, indexing="ij")
         growth = np.logaddexp(0.0, -point[0]) - np.logaddexp(0.0, -(point[0] + along))  # of the learning rate
-        points = point + np.stack([along, beside - growth, none], axis=-1)
+        points = point + np.stack([along, beside - growth if tuned else none, none], axis=-1)
         return self.refine(list(self._lowest(self.lanes, points, steps, 2 * _BASINS)), steps)
 
     def _lowest(self, lanes: Lanes, points: FloatArray, steps: int, most: int) -> FloatArray:
@@ -316,7 +318,7 @@ def _best_at(cell: _Cell, steps: int) -> _Basin:
     inner = [_best_at(contained, steps) for contained in cell.contained]
     starts = _mix([basin.point for basin in sorted(inner, key=lambda basin: basin.risk)])
     best = min([*cell.survey(steps), *cell.refine(starts, steps), *inner], key=lambda basin: basin.risk)
-    while cell.free[1] and best.point[1] > 0.0:
+    while best.point[1] > 0.0:
         beside = cell.probe(best.point, steps)[0]
         if beside.risk >= best.risk * (1 - _SAME):
             break
@@ -355,12 +357,19 @@ def _tune(cell: _Cell, target: float, least: int, max_steps: int) -> tuple[int, 
         if fewer <= least:
             break
         others = cell.survey(fewer)
-        if cell.free[1] and point[1] > 0.0:
+        if point[1] > 0.0:
             others += cell.probe(point, fewer)
         seeds = [basin.point for basin in others if basin.risk <= target]
         if not seeds:
             break
         steps = fewer
+    if steps <= _FEW:
+        # So few steps may do where one more does not: look at each number.
+        for fewer in range(least + 1, steps):
+            best = _best_at(cell, fewer)
+            if best.risk <= target:
+                steps, point = fewer, best.point
+                break
     found = _confirm(cell, target, steps, point)
     return min([*known, *([found] if found else [])], key=lambda result: result[0], default=None)
 
@@ -379,7 +388,7 @@ def _first_success(cell: _Cell, target: float, least: int, max_steps: int) -> tu
     steps = least + 1
     while True:
         steps = min(steps, max_steps)
-        best = cell.survey(steps)[0]
+        best = cell.survey(steps)[0] if steps < max_steps else _best_at(cell, steps)
         if best.risk <= target:
             return least, steps, best.point
         if steps == max_steps:
@@ -397,9 +406,9 @@ def _shrink(cell: _Cell, target: float, low: int, high: int, seeds: list[FloatAr
         basins = cell.refine([basin.point for basin in basins], steps)
         if basins[0].risk <= target:
             point = basins[0].point
-        return math.log(basins[0].risk / target)
+        return excess_of(basins[0].risk, target)
 
-    return fewest_steps(excess, low, high, math.log(basins[0].risk / target)), point
+    return fewest_steps(excess, low, high, excess_of(basins[0].risk, target)), point
 
 
 def _confirm(cell: _Cell, target: float, steps: int, point: FloatArray) -> tuple[int, FloatArray] | None:
