@@ -23,14 +23,10 @@ over the columns become vector instructions where the rows' number and length ar
 written are one place, neighbours, or of different arrays.
 """
 
-from typing import Any
-
-import numba
 import numpy as np
-from numba.extending import intrinsic
 
 from batchlens.theory.arrays import FloatArray
-from batchlens.theory.kernels.compiling import LANES, kernel, merged
+from batchlens.theory.kernels.compiling import LANES, fused_multiply_add, kernel, merged
 
 Map = tuple[float, ...]
 State = tuple[float, ...]
@@ -42,19 +38,6 @@ MOST_LEVELS = 63
 MAP_SIZE = 18
 STATE_SIZE = 9
 DIVERGED: State = (np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf)
-
-
-def _fused_multiply_add(_context: Any, x: Any, y: Any, z: Any) -> Any:
-    """x * y + z with one rounding (an instruction of the processor)."""
-    float64 = numba.types.float64
-
-    def generate(_codegen: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.fma(*arguments)
-
-    return float64(float64, float64, float64), generate
-
-
-fused_multiply_add: Any = intrinsic(_fused_multiply_add)
 
 
 @merged
