@@ -238,7 +238,7 @@ class Course:
             starts.append((np.full(pieces, rule.learning_rate / self.cap(rule.momentum)), rule.momentum))
         if self.momentum == 0.0 and lengths.max() <= _SHORT:
             starts += [(self._chebyshev(pieces, kappa), 0.0) for kappa in (5.0, 20.0, 50.0, np.inf)]
-        if self.max_learning_rate is not None and near is None:
+        if self.max_learning_rate is not None:
             capped = replace(self, max_learning_rate=self._next_cap()).solve(int(lengths.sum()))
             starts.append((capped.learning_rates / self.cap(capped.momentum), capped.momentum))
         return starts
@@ -269,17 +269,19 @@ class Course:
             nonlocal best
             share, beta, cap = unpack(x)
             value, slope = self.risk(cap * share, beta, lengths)
+            value = max(value, 1e-300) if math.isfinite(value) else math.inf
             if value < best[0] or not best[1].size:
                 best = value, x.copy()
-            if not math.isfinite(value):
-                return 1e3, np.zeros_like(x)
-            value = max(value, 1e-300)
             gradient = np.empty_like(x)
-            gradient[: lengths.size] = slope[: lengths.size] * cap * still * np.cosh(x[: lengths.size])
-            if tuned:
-                by_cap = 0.0 if self.max_learning_rate else 2.0 / self.stiffest
-                gradient[-1] = (slope[-1] + (slope[:-1] @ share) * by_cap) * (1 - beta)
-            return math.log(value), gradient / value
+            with np.errstate(over="ignore", invalid="ignore"):
+                gradient[: lengths.size] = slope[: lengths.size] * cap * still * np.cosh(x[: lengths.size])
+                if tuned:
+                    by_cap = 0.0 if self.max_learning_rate else 2.0 / self.stiffest
+                    gradient[-1] = (slope[-1] + (slope[:-1] @ share) * by_cap) * (1 - beta)
+                gradient /= value
+            if value == math.inf or not np.isfinite(gradient).all():
+                return 1e3, np.zeros_like(x)
+            return math.log(value), gradient
 
         start = np.arcsinh(np.clip(shares, 0.0, 1.0) / still)
         highest = np.full(lengths.size, np.arcsinh(1.0 / still))

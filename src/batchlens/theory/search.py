@@ -8,8 +8,8 @@ RESOLUTION = 1e-6
 
 
 def excess_of(risk: float, target: float) -> float:
-    """log(risk / target), the excess that `fewest_steps` looks at; finite where the risk is 0."""
-    return math.log(max(risk / target, 1e-300))
+    """log(risk / target), the excess that `fewest_steps` looks at; finite where the risk is 0 or has diverged."""
+    return math.log(min(max(risk / target, 1e-300), 1e300))
 
 
 def fewest_steps(excess: Callable[[int], float], low: int, high: int, excess_at_high: float) -> int:
