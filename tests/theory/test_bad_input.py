@@ -98,7 +98,7 @@ VALUE_ERRORS: list[Bad] = [
     (lambda: PROBLEM.binned(2.5), "`bins` must be a whole number, got 2.5."),  # type: ignore[arg-type]
     (lambda: PROBLEM.binned(9, "up"), "`rounding` must be one of mean, down, got 'up'."),  # type: ignore[arg-type]
     (lambda: ask(bl.risk, steps=[]), "`steps` must have at least one entry, got none."),
-    (lambda: ask(bl.risk, steps=[[1, 2]]), "`steps` must be one number or a flat sequence of them."),
+    (lambda: ask(bl.risk, steps=[[1, 2]]), "`steps` must be one number or a flat sequence of them, got [[1, 2]]."),
     (lambda: ask(bl.risk_path, rules=[RULE]), "`rules` must have 2 entries, one a length, got 1."),
     (lambda: ask(bl.risk_path, batch_size=[1, 2, 3]), "`batch_size` must have 2 entries, one a length, got 3."),
     (lambda: ask(bl.risk_path, batch_size=[1, 0]), "`batch_size` must be finite and above 0, got 0."),
