@@ -54,9 +54,9 @@ def preconditioned_bound(
     >>> float(preconditioned_bound(problem, 0.1, batch_size=16, steps=1000).total.round(6))
     0.032976
     """
-    a, start, noise = _coordinates(problem, UpdateRule(learning_rate, power=power), batch_size)
-    left = (1 - a[:, None]) ** (2 * _flat(steps))
-    return _shape(steps, start @ left, (noise * a / (2 - a)).sum() + np.zeros(left.shape[1]))
+    exact = sgd_risk(problem, learning_rate, batch_size, steps, power)
+    a, _, noise = _coordinates(problem, UpdateRule(learning_rate, power=power), batch_size)
+    return RiskTerms(exact.deterministic, np.full_like(exact.noise, (noise * a / (2 - a)).sum()))
 
 
 def momentum_bound(
