@@ -324,6 +324,7 @@ def test_a_mounted_folder_will_do(study: Study, monkeypatch: pytest.MonkeyPatch)
     before = set(Path("/dev/shm").iterdir())
     try:
         reproduce.reproduce(study, Path("/dev/shm"))
+        assert Path("/dev/shm/index.html").is_file()
     finally:
         for path in set(Path("/dev/shm").iterdir()) - before:
             path.unlink()
