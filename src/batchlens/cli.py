@@ -315,6 +315,9 @@ def fit_command(runs: Path, predict: list[float] | None, as_json: bool) -> None:
     RUNS is a CSV file with the columns batch_size and steps (empty where the target was not reached), and optionally
     optimizer, seconds (how long the run took) and repeat (a name for each of several runs alike).
 
+    Three definitions: knee, where perfect scaling and the plateau meet; overhead, the largest batch that costs at most
+    20% more examples; fit, B_crit of steps = S_min (1 + B_crit / B). A ? is an end that the runs leave open.
+
     \b
     Examples:
       batchlens fit runs.csv
@@ -449,6 +452,8 @@ def main() -> NoReturn:
         _fail(message, 2)
     except BatchlensError as error:
         _fail(str(error), 1)
+    except OSError as error:  # where standard output goes
+        _fail(f"cannot write: {error.strerror}.", 1)
     except SystemError as error:  # Ctrl-C inside compiled code
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise

@@ -166,7 +166,7 @@ def _find_columns(path: str | Path, line: int, names: list[str]) -> list[int | N
             )
     if missing := [name for name in _REQUIRED if name not in names]:
         raise BatchlensError(
-            f"{path}, line {line} must name the column {' and '.join(missing)}, got {', '.join(names)}. "
+            f"{path}, line {line} must name {' and '.join(missing)}, got {', '.join(names)}. "
             "Separate columns by commas."
         )
     return [names.index(name) if name in names else None for name in _COLUMNS]

@@ -346,9 +346,11 @@ def check_schedules_at_small_batches(constant: float, scheduled: float, bound: f
         f"{constant / scheduled:.3g} times fewer; {scheduled / bound:.3g} times the bound",
         f"above {1 / (1 - NO_BENEFIT):.2f}; at most {NEAR_BOUND}",
         *judge(
-            constant * (1 - NO_BENEFIT) > scheduled and scheduled <= NEAR_BOUND * bound,
+            constant * (1 - NO_BENEFIT) > scheduled and bound <= scheduled <= NEAR_BOUND * bound,
             scheduled < constant,
-            "Schedules save steps, but few, or stay far from the bound.",
+            "Fewer steps than that bound, which ignores where training starts."
+            if scheduled < bound
+            else "Schedules save steps, but few, or stay far from the bound.",
         ),
     )
 

@@ -45,7 +45,8 @@ PANELS = (
         "Convergence rate against momentum",
         "figure 2",
         "One coordinate, alpha h = 0.0005. Until momentum gets within a few percent of 1, it converges like SGD at the "
-        "effective learning rate alpha / (1 - momentum); where the two roots become complex, more momentum only slows.",
+        "effective learning rate alpha / (1 - momentum); where the two roots become complex, more momentum only slows. "
+        "SGD's line turns where its rate passes 1 / h and ends where it would diverge.",
         "momentum",
         lambda _: coordinates.momentum_data(),
         coordinates.draw_momentum_rate,

@@ -71,7 +71,7 @@ class NoisyQuadratic:
         >>> round(NoisyQuadratic.power_law(dim=10_000).trace, 3)
         9.788
         """
-        dim = require_whole("dim", dim, low=1, high=10**9)
+        dim = require_whole("dim", dim, low=1, high=10**8)
         exponent = require_number("exponent", exponent, low=0)
         h = np.arange(1.0, dim + 1.0) ** -exponent
         if h[-1] == 0:
