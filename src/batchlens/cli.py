@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from batchlens.theory.rule import UpdateRule
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-# As `batchlens.theory.tuning.FAMILIES`, which is too heavy to import for a help page; a test holds them equal.
+# How many claims a report of a power law checks, for the progress bar; a test counts them.
 CLAIMS = 24
+# As `batchlens.theory.tuning.FAMILIES`, which is too heavy to import for a help page; a test holds them equal.
 FAMILIES = ("sgd", "momentum", "nesterov", "sgd+ema", "momentum+ema")
 
 

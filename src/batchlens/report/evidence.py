@@ -76,9 +76,10 @@ def _averaging_rate(study: Study) -> Claim:
 
 def _effective_motion() -> Claim:
     data = first_term_data()
-    gaps, steps = data.numbers("gap"), data.numbers("steps")
-    apart = np.where(steps >= claims.LATER, np.abs(data.numbers("momentum") - data.numbers("sgd")), 0.0)
-    return claims.check_effective_motion(float(apart[gaps >= 0.1].max()), float(apart.max()))
+    moderate, late = data.numbers("gap") >= 0.1, data.numbers("steps") >= claims.LATER
+    apart = np.abs(data.numbers("momentum") - data.numbers("sgd"))
+    early, later = float(apart[moderate].max()), float(apart[moderate & late].max())
+    return claims.check_effective_motion(early, later, float(apart.max()))
 
 
 def _schedules(study: Study) -> Iterator[Claim]:

@@ -72,7 +72,7 @@ class UpdateRule:
     def rates(self, curvature: FloatArray) -> tuple[FloatArray, FloatArray]:
         """learning_rate * h^(1 - power) as a double and what rounding took from it.
 
-        Over 10^9 oscillating steps the rounding of this product alone would cost seven digits.  Where long
+        Over 10^9 oscillating steps the rounding of this product would turn the phase by about 1e-7.  Where long
         doubles are no longer than doubles the second part is 0.
         """
         exact = np.longdouble(self.learning_rate) * preconditioned(curvature, self.power)

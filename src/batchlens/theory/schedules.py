@@ -227,11 +227,10 @@ class Course:
             known = (np.arange(near.lengths.size) + 0.5) / near.lengths.size
             shares = np.interp(places, known, near.learning_rates / self.cap(near.momentum))
             starts.append((shares, near.momentum))
-        if self.momentum == 0.0:
+        elif self.momentum == 0.0:
             stable = rate_limit(0.0, nesterov=False) / self.stiffest / self.cap(0.0)
-            if near is None:
-                starts.append((np.minimum(stable, 1.0) * np.linspace(0.9, 0.3, pieces), 0.0))
-        else:
+            starts.append((min(stable, 1.0) * np.linspace(0.9, 0.3, pieces), 0.0))
+        if self.momentum != 0.0:
             # Oscillations make many local optima: start from the best constant rule as well, never to be worse.
             steps = int(lengths.sum())
             rule = best_constant(self.problem, "momentum", self.batch_size, steps, self.power, self.momentum)
