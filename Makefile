@@ -32,13 +32,14 @@ format: $(VENV)/.dev ## Format and apply the safe lint fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.core ## Run every benchmark
+bench: $(VENV)/.dev ## Run every benchmark
 	@set -e; for file in $(sort $(wildcard benchmarks/bench_*.py)); do \
 		echo "== $$file"; $(BIN)/python "$$file"; done
 
 lock: $(VENV)/.dev ## Update the locks to pyproject.toml (LOCK_FLAGS=--upgrade: newest versions)
 	$(UV_COMPILE) pyproject.toml --output-file requirements/core.txt
-	$(UV_COMPILE) pyproject.toml --group dev --constraints requirements/core.txt \
+	$(UV_COMPILE) pyproject.toml requirements/torch.txt --extra train --group dev \
+		--constraints requirements/core.txt --excludes requirements/left-out.txt \
 		--output-file requirements/dev.txt
 
 clean: ## Remove .venv, caches and reports
@@ -55,7 +56,8 @@ $(VENV)/.core: requirements/core.txt pyproject.toml
 	@$(BIN)/python -m batchlens.theory.kernels
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core requirements/dev.txt
-	@echo "Setting up $(VENV): development tools"
+$(VENV)/.dev: $(VENV)/.core requirements/torch.txt requirements/dev.txt
+	@echo "Setting up $(VENV): torch and development tools"
+	@$(PIP_INSTALL) --requirement requirements/torch.txt
 	@$(PIP_INSTALL) --requirement requirements/dev.txt
 	@touch $@

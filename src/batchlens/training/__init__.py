@@ -1,0 +1,1 @@
+"""Training real networks: data, models, workloads, optimizers and one loop that counts steps to a target."""
