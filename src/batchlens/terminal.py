@@ -139,6 +139,11 @@ def print_table(title: str, columns: dict[str, list[Any]]) -> None:
     console.print(table)
 
 
+def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of rows that share their keys."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from batchlens import BatchlensError, UpdateRule, cli, risk, tune
+from batchlens import BatchlensError, UpdateRule, risk, tune
+from batchlens.cli import theory as theory_commands
 from batchlens.report import claims, reproduce
 from batchlens.report.evidence import check_claims
 from batchlens.report.panels import PANELS, PanelPlan
@@ -131,9 +132,9 @@ def test_every_check_is_made_once(report: Report) -> None:
 
 
 def test_the_command_line_knows_how_much_there_is_to_do(report: Report) -> None:
-    assert len(report.claims) == cli.CLAIMS
-    assert len(report.progress) == cli.CLAIMS + len(PANELS)
-    assert cli.FAMILIES == FAMILIES
+    assert len(report.claims) == theory_commands.CLAIMS
+    assert len(report.progress) == theory_commands.CLAIMS + len(PANELS)
+    assert theory_commands.FAMILIES == FAMILIES
 
 
 class Links(HTMLParser):
@@ -208,7 +209,7 @@ def test_variances_that_start_below_the_target_are_left_out() -> None:
 
 def test_targets_near_the_initial_risk_can_be_studied() -> None:
     study = Study.of_power_law(dim=100, bins=5, target=1.5)
-    assert len(list(check_claims(study))) == cli.CLAIMS
+    assert len(list(check_claims(study))) == theory_commands.CLAIMS
 
 
 def test_targets_beyond_reach_end_in_one_line() -> None:
@@ -338,7 +339,7 @@ def paper() -> dict[str, Claim]:
 
 @pytest.mark.slow
 def test_verdicts_on_the_papers_problem(paper: dict[str, Claim]) -> None:
-    assert len(paper) == cli.CLAIMS == 24
+    assert len(paper) == theory_commands.CLAIMS == 24
     assert [claim.name for claim in paper.values() if claim.verdict == "fails"] == []
     assert {claim.name for claim in paper.values() if claim.verdict == "holds with a limit"} == {
         "momentum_small_batches",
@@ -388,6 +389,6 @@ def test_a_steeper_problem_can_be_reproduced(tmp_path: Path) -> None:
     """The issue's other problem: nothing is hard-wired to the paper's numbers."""
     study = Study.of_power_law(dim=1000, exponent=1.5, target=0.05)
     found = reproduce.reproduce(study, tmp_path)
-    assert len(found) == cli.CLAIMS
+    assert len(found) == theory_commands.CLAIMS
     assert [claim.name for claim in found if re.search(r"\bnan\b|\binf\b", claim.found)] == []
     assert "<dt>exponent</dt><dd>1.5</dd>" in (tmp_path / "index.html").read_text(encoding="utf-8")

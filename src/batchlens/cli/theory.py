@@ -1,21 +1,14 @@
-"""The command line: parse, call, print.
-
-Heavy imports stay inside the commands, so that `batchlens --help` answers at once.
-"""
+"""What the theory answers: risk, steps, schedule, fit, reproduce."""
 
 import math
-import re
-import sys
-from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchlens import __version__
-from batchlens.errors import BatchlensError
+from batchlens.cli.options import json_option, problem_options, rule_options
 from batchlens.terminal import (
     NUMBER,
     NUMBER_OR_TUNED,
@@ -23,6 +16,7 @@ from batchlens.terminal import (
     WHOLE,
     WHOLES,
     Names,
+    columns_of,
     print_json,
     print_table,
     progress_bar,
@@ -35,64 +29,13 @@ if TYPE_CHECKING:
     from batchlens.theory.problem import NoisyQuadratic
     from batchlens.theory.rule import UpdateRule
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 # How many claims a report of a power law checks, for the progress bar; a test counts them.
 CLAIMS = 24
 # As `batchlens.theory.tuning.FAMILIES`, which is too heavy to import for a help page; a test holds them equal.
 FAMILIES = ("sgd", "momentum", "nesterov", "sgd+ema", "momentum+ema")
 
 
-def problem_options(command: _Command) -> _Command:
-    """The options that say which noisy quadratic is meant: the paper's, unless told otherwise."""
-    for option in reversed(
-        [
-            click.option("--dim", type=WHOLE, default=10_000, show_default=True, help="Coordinates."),
-            click.option("--exponent", type=NUMBER, default=1.0, show_default=True,
-                         help="Curvature of coordinate i is i^-EXPONENT; gradient noise equals it."),
-            click.option("--bins", type=WHOLE, default=100, show_default=True,
-                         help="Coordinates of similar curvature share one of so many bins; 0: no binning."),
-            click.option("--rounding", type=click.Choice(["down", "mean"]), default="down", show_default=True,
-                         help="down: as the paper's quantisation; mean: keeps the trace."),
-        ]
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def rule_options(required: bool) -> Callable[[_Command], _Command]:
-    """The options that spell out an update rule."""
-
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(
-            [
-                click.option("--learning-rate", type=NUMBER, required=required, help="At least 0."),
-                click.option("--momentum", type=NUMBER, default=0.0, show_default=True, help="In [0, 1)."),
-                click.option("--nesterov", is_flag=True, help="Look ahead, as torch.optim.SGD does."),
-                click.option("--averaging", type=NUMBER, default=0.0, show_default=True,
-                             help="Coefficient of the exponential moving average, in [0, 1)."),
-            ]
-        ):  # fmt: skip
-            command = option(command)
-        return command
-
-    return decorate
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead.")
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="batchlens")
-def cli() -> None:
-    """How large a batch can a training use, and which optimizer and learning rate go with it?
-
-    \b
-    Example:
-      batchlens risk --learning-rate 0.1 --momentum 0.9 --batch-size 256 --steps 10,1000
-    """
-
-
-@cli.command("risk")
+@click.command("risk")
 @rule_options(required=True)
 @click.option("--power", type=NUMBER, default=0.0, show_default=True,
               help="Precondition by H^-POWER, in [0, 1].")  # fmt: skip
@@ -134,7 +77,7 @@ def risk_command(
         print_table(f"{_describe(rule)}, batch size {batch_size:g}", columns)
 
 
-@cli.command("steps")
+@click.command("steps")
 @click.option(
     "--optimizer", "optimizers", type=Names(FAMILIES), help=f"Tuned: one or several of {', '.join(FAMILIES)}."
 )
@@ -202,7 +145,7 @@ def steps_command(
         critical = ScalingCurve(sizes, [row["steps"] for row in rows]).critical_batch_size()
         if not as_json:
             title = f"{family}, power {exponent:g}, target {target:g}: critical batch size {critical}"
-            print_table(title, _columns(rows))
+            print_table(title, columns_of(rows))
         curves.append(
             {"optimizer": family, "power": exponent, "critical_batch_size": critical._asdict(), "points": rows}
         )
@@ -240,7 +183,7 @@ def _point(batch_size: float, steps: int | None, rule: "UpdateRule | None", stat
     return {"batch_size": short(batch_size), "steps": steps, **settings, "status": status}
 
 
-@cli.command("schedule")
+@click.command("schedule")
 @click.option("--batch-size", type=NUMBER, required=True, help="Examples a step, above 0.")
 @click.option("--target", type=NUMBER, required=True, help="Risk to reach, above 0.")
 @click.option("--pieces", type=WHOLE, default=50, show_default=True, help="Pieces of constant learning rate.")
@@ -287,7 +230,7 @@ def schedule_command(
     title = f"{plan.steps:,} steps to {target:g} at batch size {batch_size:g}, momentum {plan.momentum:g}"
     print_table(title, {"steps": plan.lengths.tolist(), "learning_rate": plan.learning_rates.tolist()})
     if compare:
-        print_table("Ready-made schedules", _columns(others))
+        print_table("Ready-made schedules", columns_of(others))
 
 
 def _ready_made(
@@ -304,7 +247,7 @@ def _ready_made(
     return rows
 
 
-@cli.command("fit")
+@click.command("fit")
 @click.argument("runs", type=click.Path(path_type=Path))
 @click.option(
     "--predict", type=NUMBERS, default=None, help="Batch sizes at which to predict steps: 4,16,64 or 4..4096."
@@ -340,7 +283,7 @@ def fit_command(runs: Path, predict: list[float] | None, as_json: bool) -> None:
             }
             for estimate in fit.estimates
         ]
-        print_table(f"{title}: critical batch size", _columns(rows))
+        print_table(f"{title}: critical batch size", columns_of(rows))
         table: dict[str, list[Any]] = {
             "batch_size": [short(size) for size in fit.curve.batch_sizes],
             "steps": list(fit.curve.steps),
@@ -357,7 +300,7 @@ def fit_command(runs: Path, predict: list[float] | None, as_json: bool) -> None:
                 }
                 for entry in fit.predictions
             ]
-            print_table(f"{title}: predicted", _columns(predicted))
+            print_table(f"{title}: predicted", columns_of(predicted))
         for name in ("fastest", "cheapest"):
             size = getattr(fit, name)
             if size is not None:
@@ -387,11 +330,7 @@ def _interval(interval: "Interval | None") -> str:
     return f"{low} to {high}"
 
 
-def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-@cli.command("reproduce")
+@click.command("reproduce")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("report"), show_default=True,
               help="Folder for the page, its figures and their numbers.")  # fmt: skip
 @click.option("--target", type=NUMBER, default=0.01, show_default=True, help="Risk to reach.")
@@ -437,33 +376,3 @@ def _describe(rule: "UpdateRule") -> str:
     words += [f"{name} {value:g}" for name in ("momentum", "averaging", "power")
               if (value := getattr(rule, name))]  # fmt: skip
     return ", ".join(words)
-
-
-def main() -> NoReturn:
-    """Run a command; whatever goes wrong ends in one line on standard error."""
-    try:
-        cli(prog_name="batchlens", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        sys.exit(2)
-    except click.UsageError as error:
-        _fail(error.format_message(), 2)
-    except (ValueError, TypeError) as error:
-        message = re.sub(r"`(\w+)`", lambda name: "--" + name[1].replace("_", "-"), str(error))
-        _fail(message, 2)
-    except BatchlensError as error:
-        _fail(str(error), 1)
-    except OSError as error:  # where standard output goes
-        _fail(f"cannot write: {error.strerror}.", 1)
-    except SystemError as error:  # Ctrl-C inside compiled code
-        if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        _fail("interrupted.", 130)
-    except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted.", 130)
-    sys.exit(0)
-
-
-def _fail(message: str, status: int) -> NoReturn:
-    click.echo(f"batchlens: {message}", err=True)
-    sys.exit(status)

@@ -1,0 +1,74 @@
+"""The command line: parse, call, print.
+
+Heavy imports stay inside the commands, so that `batchlens --help` answers at once.
+"""
+
+import re
+import sys
+from typing import NoReturn
+
+import click
+
+from batchlens import __version__
+from batchlens.cli.data import data_group
+from batchlens.cli.theory import fit_command, reproduce_command, risk_command, schedule_command, steps_command
+from batchlens.cli.training import train_command
+from batchlens.errors import BatchlensError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="batchlens")
+def cli() -> None:
+    """How large a batch can a training use, and which optimizer and learning rate go with it?
+
+    \b
+    Example:
+      batchlens risk --learning-rate 0.1 --momentum 0.9 --batch-size 256 --steps 10,1000
+    """
+
+
+for command in (
+    risk_command,
+    steps_command,
+    schedule_command,
+    fit_command,
+    reproduce_command,
+    train_command,
+    data_group,
+):
+    cli.add_command(command)
+
+
+def main() -> NoReturn:
+    """Run a command; whatever goes wrong ends in one line on standard error."""
+    try:
+        cli(prog_name="batchlens", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
+    except click.UsageError as error:
+        _fail(error.format_message(), 2)
+    except (ValueError, TypeError) as error:
+        message = re.sub(r"`(\w+)`", lambda name: _as_typed(name[1]), str(error))
+        _fail(message, 2)
+    except BatchlensError as error:
+        _fail(str(error), 1)
+    except OSError as error:  # where standard output goes
+        _fail(f"cannot write: {error.strerror}.", 1)
+    except SystemError as error:  # Ctrl-C inside compiled code
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _fail("interrupted.", 130)
+    except (KeyboardInterrupt, click.Abort) as error:
+        _fail(f"interrupted {error}".strip() if error.args else "interrupted.", 130)
+    sys.exit(0)
+
+
+def _as_typed(name: str) -> str:
+    """What an argument of the library is called on the command line."""
+    return {"workload": "WORKLOAD", "settings": "--set"}.get(name, "--" + name.replace("_", "-"))
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    click.echo(f"batchlens: {message}", err=True)
+    sys.exit(status)

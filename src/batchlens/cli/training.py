@@ -1,0 +1,191 @@
+"""One training run."""
+
+import hashlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchlens.cli.options import data_dir_option, json_option
+from batchlens.terminal import NUMBER, WHOLE, columns_of, print_json, print_table
+
+if TYPE_CHECKING:
+    from batchlens.training.arguments import Arguments
+    from batchlens.training.loop import Progress
+    from batchlens.training.record import Record
+
+RUNS = Path("~/.cache/batchlens/runs")
+
+
+class _Setting(click.ParamType):  # type: ignore[type-arg]
+    """NAME=NUMBER."""
+
+    name = "name=number"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[str, float]:
+        name, equals, number = value.partition("=") if isinstance(value, str) else (*value[:1], "=", value[1])
+        if not name or not equals:
+            raise click.UsageError(f"--set must be NAME=NUMBER, got {value or 'nothing'}.")
+        return name, NUMBER.convert(number, param, context)
+
+
+@click.command("train")
+@click.argument("workload")
+@click.option("--optimizer", required=True, help="sgd, momentum, nesterov, adam, ...; +ema averages.")
+@click.option("--batch-size", type=WHOLE, required=True, help="Examples a step.")
+@click.option("--set", "settings", type=_Setting(), multiple=True,
+              help="A setting, such as learning_rate=0.1; once for each.")  # fmt: skip
+@click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
+              help="As published, or narrower with an easier target.")  # fmt: skip
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of weights, order and augmentation.")
+@click.option("--max-steps", type=WHOLE, help="Step budget; the workload's by default.")
+@click.option("--micro-batch", type=WHOLE, help="Accumulate gradients over slices of so many examples.")
+@click.option("--schedule", help="constant, linear_decay, cosine, warmup_stable_decay; the workload's by default.")
+@click.option("--target", type=NUMBER, help="Metric to reach; the workload's by default.")
+@click.option("--target-on", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
+              help="Where the target is to be reached.")  # fmt: skip
+@click.option("--read-all", is_flag=True, help="Read the whole set at every evaluation: exact metrics, slower.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or mps.")
+@click.option("--threads", type=WHOLE, help="Of torch on the CPU; one a core by default.")
+@click.option("--checkpoint", type=click.Path(path_type=Path),
+              help=f"Where an interrupted run is kept; by default a file in {RUNS}.")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Start anew even if an interrupted run could be picked up.")
+@data_dir_option
+@json_option
+def train_command(
+    workload: str,
+    optimizer: str,
+    batch_size: int,
+    settings: tuple[tuple[str, float], ...],
+    read_all: bool,
+    threads: int | None,
+    checkpoint: Path | None,
+    restart: bool,
+    data_dir: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train once; how many steps to the target?
+
+    WORKLOAD is simple_cnn_mnist, simple_cnn_fashion_mnist, resnet8_cifar10, resnet32_cifar10, vgg11_cifar10,
+    transformer_lm1b, digits, or FILE.py:NAME for one of your own.
+
+    Ctrl-C keeps the run; the same command goes on with it.
+
+    \b
+    Examples:
+      batchlens train digits --optimizer momentum --batch-size 64 --set learning_rate=0.1
+      batchlens train simple_cnn_mnist --optimizer adam --batch-size 256 --set learning_rate=0.002
+    """
+    from batchlens.training.sources import import_extra
+
+    import_extra("torch")
+    from batchlens.training.arguments import check_arguments
+    from batchlens.training.loop import Interrupted, train
+
+    arguments = check_arguments(workload, optimizer, batch_size, dict(settings), lazy=not read_all, **options)
+    checkpoint = checkpoint or _usual_checkpoint(arguments)
+    if restart:
+        checkpoint.unlink(missing_ok=True)
+    elif checkpoint.exists():
+        click.echo(f"batchlens: going on with {checkpoint}", err=True)
+    with _stopping() as stop, _bar() as watch:
+        try:
+            record = train(
+                arguments.workload,
+                arguments.recipe,
+                batch_size,
+                dict(settings),
+                lazy=not read_all,
+                threads=threads,
+                data_dir=data_dir,
+                checkpoint=checkpoint,
+                watch=watch,
+                stop=stop,
+                **options,
+            )
+        except Interrupted as interrupted:
+            kept = f"at step {interrupted.step:,} and kept in {interrupted.checkpoint}"
+            raise click.Abort(f"{kept}; run the same command again to go on.") from None
+    _print(record, as_json)
+    if record.status == "failed":
+        sys.exit(1)
+
+
+def _usual_checkpoint(arguments: "Arguments") -> Path:
+    """A file of its own for every run, found again by the same arguments."""
+    identity = {name: value for name, value in arguments.identity().items() if name != "versions"}
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+    return RUNS.expanduser() / f"{identity['workload']}-{identity['optimizer']}-{identity['batch_size']}-{digest}.pt"
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[int], Any]]:
+    """Ctrl-C or SIGTERM asks the run to stop after its step; a second one ends the program."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda _: "interrupted" if asked else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[["Progress"], None] | None]:
+    """A bar with step, metric, target, rate and time left, where a person is looking."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.TextColumn("step"),
+        rich.MofNCompleteColumn(),
+        rich.BarColumn(),
+        rich.TextColumn("{task.fields[metric]}"),
+        rich.TextColumn("{task.speed:.1f} steps/s", style="dim"),
+        rich.TextColumn("at most"),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=None, metric="")
+
+        def watch(now: "Progress") -> None:
+            latest = now.latest
+            known = "" if latest is None else f"{now.metric} {latest.relation} {latest.metric:.4f}, "
+            bar.update(task, completed=now.step, total=now.max_steps, metric=f"{known}target {now.target:g}")
+
+        yield watch
+
+
+def _print(record: "Record", as_json: bool) -> None:
+    if as_json:
+        print_json(record.as_document())
+        return
+    title = f"{record.workload} ({record.size}), {record.optimizer}, batch size {record.batch_size:,}"
+    row = {
+        "status": record.status,
+        "steps": record.steps,
+        "steps_taken": record.steps_taken,
+        "examples": record.examples,
+        "best_metric": record.best_metric,
+        "target": record.target,
+        "seconds": round(record.seconds, 1),
+        "evaluating": f"{record.evaluation_seconds / record.seconds:.0%}",
+    }
+    print_table(title, columns_of([row]))
+    if record.reason:
+        click.echo(record.reason)
