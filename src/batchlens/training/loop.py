@@ -1,0 +1,333 @@
+"""The only training loop: one run, from seed to steps-to-target."""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from batchlens.checks import require_whole
+from batchlens.training.arguments import Arguments, Options, check_arguments, versions
+from batchlens.training.checkpoint import load_checkpoint, save_checkpoint
+from batchlens.training.data import Dataset
+from batchlens.training.evaluation import Evaluation, Evaluator, next_evaluation
+from batchlens.training.optimizers import Recipe, average_of
+from batchlens.training.record import Record, Status, best_exact
+from batchlens.training.sampling import MODEL, OTHER, Batches, Preparation, derive_seed
+from batchlens.training.workloads import Workload
+
+# A run has diverged when the losses of so many batches on end are above twice the initial loss.
+DIVERGENCE_WINDOW = 50
+# Examples on which the initial loss is measured, and on which a target on the training set is.
+_INITIAL_EXAMPLES, _TRAIN_TARGET_EXAMPLES = 256, 5_000
+# Reading a loss makes an accelerator wait, so there it is read so many steps at a time.
+_LOSSES_AT_A_TIME = 20
+CHECKPOINT_SECONDS = 180.0
+
+Stop = Literal["pruned", "interrupted"]
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that was asked to stop; `checkpoint` is where it can be picked up, None where nothing was saved."""
+
+    def __init__(self, step: int, checkpoint: Path | None) -> None:
+        super().__init__(f"interrupted at step {step}")
+        self.step, self.checkpoint = step, checkpoint
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    step: int
+    max_steps: int
+    metric: str
+    target: float
+    latest: Evaluation | None
+
+
+def train(
+    workload: Workload | str,
+    optimizer: Recipe | str,
+    batch_size: int,
+    settings: Mapping[str, float],
+    *,
+    threads: int | None = None,
+    data_dir: Path | None = None,
+    checkpoint: Path | None = None,
+    watch: Callable[[Progress], None] | None = None,
+    stop: Callable[[int], Stop | None] | None = None,
+    **options: Unpack[Options],
+) -> Record:
+    """How many steps a training takes to its target: one run, a function of its arguments alone.
+
+    Arguments:
+        workload: a `Workload`, the name of one, or "my_file.py:name".
+        optimizer: a name such as "momentum" or "momentum+ema", or a `Recipe` of one's own.
+        settings: learning_rate, and what else the optimizer and the schedule take.
+        threads: of torch on the CPU; as they are unless given.
+        checkpoint: a file that the run is saved to every few minutes, and picked up from if it exists; gone at the end.
+        watch: called after every step.
+        stop: called before every step with the steps taken so far; what it returns ends the run.
+        size: "laptop" (the default) or "paper", for a workload's name.
+        seed: 0 unless given.
+        max_steps: the step budget; the workload's unless given.
+        micro_batch: gradients are accumulated over slices of so many examples; the update stays the same.
+        schedule: constant, linear_decay, cosine or warmup_stable_decay; the workload's unless given.
+        target, target_on: what counts as trained, on the "validation" set (the default) or on 5,000 "train" examples.
+        lazy: whether an evaluation may end as soon as the target is out of reach; True unless given.
+        device: cpu (the default), cuda or mps.
+
+    >>> record = train("digits", "momentum", batch_size=64, settings={"learning_rate": 0.1, "momentum": 0.9})
+    >>> record.status, record.steps < 200
+    ('reached', True)
+    """
+    checked = check_arguments(workload, optimizer, batch_size, settings, **options)
+    with _threads(None if threads is None else require_whole("threads", threads, 1)):
+        run = _Run(checked, checked.workload.data(data_dir), checkpoint)
+        return run.go(watch or (lambda _: None), stop or (lambda _: None))
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Clock:
+    """Seconds of a run, and which of them evaluations took."""
+
+    def __init__(self) -> None:
+        self.earlier, self.evaluating, self.started = 0.0, 0.0, time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return self.earlier + time.perf_counter() - self.started
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.evaluating += time.perf_counter() - start
+
+
+class _LossWatch:
+    """Tells from the losses of the batches whether a run has diverged."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.initial, self.high = math.inf, 0
+        self.unread: list[Tensor] = []
+        self.at_a_time = 1 if device.type == "cpu" else _LOSSES_AT_A_TIME
+
+    def diverges(self, loss: Tensor) -> str:
+        """Why the run has diverged, or nothing."""
+        self.unread.append(loss)
+        if len(self.unread) < self.at_a_time:
+            return ""
+        values = [loss.item() for loss in self.unread]
+        self.unread.clear()
+        for value in values:
+            if not math.isfinite(value):
+                return f"the training loss is {value}"
+            self.high = self.high + 1 if value > 2 * self.initial else 0
+            if self.high == DIVERGENCE_WINDOW:
+                return f"the training loss was above twice its initial value for {DIVERGENCE_WINDOW} steps on end"
+        return ""
+
+
+def _make_model(arguments: Arguments) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(arguments.seed, MODEL))
+        model = arguments.workload.model()
+    model.to(arguments.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model.train()
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(self, arguments: Arguments, data: Dataset, checkpoint: Path | None) -> None:
+        self.arguments, self.checkpoint, self.clock = arguments, checkpoint, _Clock()
+        workload, recipe, settings = arguments.workload, arguments.recipe, arguments.settings
+        self.model = _make_model(arguments)
+        # Copies come before the optimizer, which may put hooks into the model.
+        self.average = average_of(self.model, settings["averaging"]) if recipe.averaged else None
+        self.shown = copy.deepcopy(self.model)
+        prepare = Preparation(data, arguments.device)
+        first = slice(0, _INITIAL_EXAMPLES)
+        self.first = prepare.inputs(data.train.inputs[first]), prepare.targets(data.train.targets[first])
+        self.losses = _LossWatch(arguments.device)
+        self.evaluator = self._make_evaluator(data, prepare)
+        self.optimizer = recipe.build(self.model, settings, workload.likelihood)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.factor = arguments.learning_rate_factor()
+        self.batches = Batches(
+            data, arguments.batch_size, arguments.micro_batch, arguments.seed, workload.augment, arguments.device
+        )
+        self.step, self.due = 0, 0
+        self.history: list[Evaluation] = []
+
+    def _initial_loss(self) -> float:
+        inputs, targets = self.first
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            # In training mode, as are the losses it is compared with; on a copy, whose statistics do not matter.
+            return float(self.arguments.workload.loss(self.shown(inputs), targets).mean())
+
+    def _make_evaluator(self, data: Dataset, prepare: Preparation) -> Evaluator:
+        split, part = data.validation, slice(None)
+        if self.arguments.target_on == "train":
+            split, part = data.train, slice(0, _TRAIN_TARGET_EXAMPLES)
+        inputs, targets = prepare.inputs(split.inputs[part]), prepare.targets(split.targets[part])
+        return Evaluator(inputs, targets, self.arguments.workload.metric)
+
+    def go(self, watch: Callable[[Progress], None], stop: Callable[[int], Stop | None]) -> Record:
+        """Trains until the target, the budget, divergence or a stop."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(self.arguments.seed, OTHER))
+            self._resume()
+            try:
+                status, reason = self._train(watch, stop)
+            except (MemoryError, RuntimeError) as error:
+                status, reason = "failed", f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        if self.checkpoint is not None:
+            self.checkpoint.unlink(missing_ok=True)
+        return self._record(status, reason)
+
+    def _train(self, watch: Callable[[Progress], None], stop: Callable[[int], Stop | None]) -> tuple[Status, str]:
+        saved = time.perf_counter()
+        if self.step == 0:
+            self.losses.initial = self._initial_loss()
+        while True:
+            if self.step == self.due:
+                self.due = min(next_evaluation(self.step), self.arguments.max_steps)
+                if self._evaluate():
+                    return "reached", ""
+            if self.step == self.arguments.max_steps:
+                return "not_reached", ""
+            match stop(self.step):
+                case "pruned":
+                    return "pruned", ""
+                case "interrupted":
+                    self._save()
+                    raise Interrupted(self.step, self.checkpoint)
+            if reason := self._take_step():
+                return "diverged", reason
+            watch(self._progress())
+            if time.perf_counter() - saved > CHECKPOINT_SECONDS:
+                self._save()
+                saved = time.perf_counter()
+
+    def _take_step(self) -> str:
+        """One update; says why the run has diverged, if it has."""
+        arguments, optimizer = self.arguments, self.optimizer
+        factor = self.factor(self.step)
+        for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        optimizer.zero_grad()
+        losses = []
+        for inputs, targets in self.batches.slices(self.step):
+            outputs = self.model(inputs)
+            loss = arguments.workload.loss(outputs, targets).sum() / arguments.batch_size
+            loss.backward()
+            losses.append(loss.detach())
+        if reason := self.losses.diverges(sum(losses[1:], losses[0])):
+            return reason
+        optimizer.step()
+        if arguments.workload.constraint is not None:
+            arguments.workload.constraint(self.model)
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+        self.step += 1
+        return ""
+
+    def _evaluate(self) -> bool:
+        """Measures the weights that count; says whether they meet the target."""
+        arguments = self.arguments
+        last = self.step == arguments.max_steps or not arguments.lazy
+        with self.clock.evaluation():
+            found = self.evaluator.measure(self._weights_that_count(), self.step, None if last else arguments.target)
+        self.history.append(found)
+        return found.exact and arguments.workload.metric.meets(found.metric, arguments.target)
+
+    def _weights_that_count(self) -> nn.Module:
+        """The model, or its average; where weights are constrained, the average brought back is a copy of it."""
+        if self.average is None:
+            return self.model
+        if self.arguments.workload.constraint is None:
+            return self.average.module
+        self.shown.load_state_dict(self.average.module.state_dict())
+        self.arguments.workload.constraint(self.shown)
+        return self.shown
+
+    def _progress(self) -> Progress:
+        arguments = self.arguments
+        latest = self.history[-1] if self.history else None
+        return Progress(self.step, arguments.max_steps, arguments.workload.metric.name, arguments.target, latest)
+
+    def _save(self) -> None:
+        if self.checkpoint is None:
+            return
+        state = {
+            "model": self.model.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+            "difficulty": self.evaluator.difficulty,
+            "initial_loss": self.losses.initial,
+            "high": self.losses.high,
+            "step": self.step,
+            "due": self.due,
+            "history": [(entry.step, entry.metric, entry.relation) for entry in self.history],
+            "seconds": self.clock.seconds,
+            "evaluating": self.clock.evaluating,
+        }
+        save_checkpoint(self.checkpoint, self.arguments.identity(), state)
+
+    def _resume(self) -> None:
+        state = None if self.checkpoint is None else load_checkpoint(self.checkpoint, self.arguments.identity())
+        if state is None:
+            return
+        self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])
+        self.evaluator.difficulty = state["difficulty"]
+        self.losses.initial, self.losses.high = state["initial_loss"], state["high"]
+        self.step, self.due = state["step"], state["due"]
+        self.history = [Evaluation(*entry) for entry in state["history"]]
+        self.clock.earlier, self.clock.evaluating = state["seconds"], state["evaluating"]
+
+    def _record(self, status: Status, reason: str) -> Record:
+        arguments, history = self.arguments, tuple(self.history)
+        return Record(
+            workload=arguments.workload.name,
+            size=arguments.workload.size,
+            optimizer=arguments.recipe.name,
+            settings=arguments.settings,
+            schedule=arguments.schedule,
+            batch_size=arguments.batch_size,
+            seed=arguments.seed,
+            target=arguments.target,
+            target_on=arguments.target_on,
+            status=status,
+            steps=self.step if status == "reached" else None,
+            steps_taken=self.step,
+            best_metric=best_exact(history, arguments.workload.metric.higher_is_better),
+            history=history,
+            seconds=self.clock.seconds,
+            evaluation_seconds=self.clock.evaluating,
+            examples=self.step * arguments.batch_size,
+            reason=reason,
+            versions=versions(),
+        )

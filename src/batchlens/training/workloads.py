@@ -1,0 +1,263 @@
+"""The paper's workloads: data, model, loss, metric, targets, schedule and search spaces, each declared in one place."""
+
+import importlib.util
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from batchlens.checks import require_choice
+from batchlens.errors import BatchlensError
+from batchlens.training.data import Dataset, load
+from batchlens.training.metrics import (
+    ACCURACY,
+    CROSS_ENTROPY,
+    Metric,
+    Scores,
+    cross_entropies,
+    smoothed_cross_entropies,
+)
+from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
+from batchlens.training.models.normalization import GHOST_SIZE, hold_channels_at_norm_one
+from batchlens.training.spaces import Range, Space, first_order_spaces
+
+SIZES = ("laptop", "paper")
+Targets = Mapping[str, tuple[float, float]]
+
+
+def powers_of_two(low: int, high: int) -> tuple[int, ...]:
+    """Every doubling from `low` to `high`."""
+    return tuple(low * 2**k for k in range(int(math.log2(high / low)) + 1))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is trained, and when it counts as trained.
+
+    Arguments:
+        data: from the data folder (None: the usual one) to the data set.
+        model: makes a fresh model; seeded by the run.
+        target: of the metric on the validation set; `train_target` the one on a fixed part of the training set.
+        loss: of each example; the training loss is its mean.
+        likelihood: "cross_entropy" or "squared_error": the distribution behind the loss, for curvature.
+        metric: of each example.
+        schedule: a name of `training.schedules.SCHEDULES`.
+        augment: whether training images are flipped and cropped at random.
+        constraint: what brings the weights back after an update.
+        slice_multiple: what micro-batches must be a multiple of.
+        max_examples, min_steps: a run's step budget uses up so many examples, but is at least so many steps.
+        batch_sizes, spaces, trials: what a sweep tries unless told otherwise. A range of `decay_steps` is in parts of
+            the step budget.
+    """
+
+    name: str
+    data: Callable[[Path | None], Dataset]
+    model: Callable[[], nn.Module]
+    target: float
+    train_target: float
+    loss: Scores = cross_entropies
+    likelihood: str = "cross_entropy"
+    metric: Metric = ACCURACY
+    schedule: str = "constant"
+    augment: bool = False
+    constraint: Callable[[nn.Module], None] | None = None
+    slice_multiple: int = 1
+    max_examples: int = 1_000_000
+    min_steps: int = 1_000
+    batch_sizes: tuple[int, ...] = powers_of_two(16, 4096)
+    spaces: Mapping[str, Space] = field(default_factory=dict)
+    trials: int = 100
+    size: str = "laptop"
+
+    def max_steps(self, batch_size: int) -> int:
+        """The step budget of a run."""
+        return max(math.ceil(self.max_examples / batch_size), self.min_steps)
+
+    def space(self, optimizer: str, max_steps: int) -> Space:
+        """Where the settings of an optimizer are searched, for runs of that step budget."""
+        space = dict(self.spaces[require_choice("optimizer", optimizer, list(self.spaces))])
+        if "decay_steps" in space:
+            parts = space["decay_steps"]
+            space["decay_steps"] = replace(parts, low=parts.low * max_steps, high=parts.high * max_steps)
+        return space
+
+
+Sizes = dict[str, Workload]
+
+_DECAY = {"final_fraction": Range(1e-3, 0.1), "decay_steps": Range(0.2, 1.0, "linear")}
+
+
+def _mnist_like(name: str, data: str, target: float, laptop_target: float, train_targets: tuple[float, float]) -> Sizes:
+    paper = Workload(
+        name=name,
+        data=partial(load, data),
+        model=SimpleCNN,
+        target=target,
+        train_target=train_targets[0],
+        max_examples=5_500_000,
+        min_steps=5_000,
+        batch_sizes=powers_of_two(16, 65_536),
+        spaces=first_order_spaces(Range(1e-3, 1.0), Range(1e-4, 1.0), Range(1e-5, 1e-1)),
+        size="paper",
+    )
+    laptop = replace(
+        paper,
+        model=partial(SimpleCNN, channels=(8, 16), hidden=128),
+        target=laptop_target,
+        train_target=train_targets[1],
+        max_examples=500_000,
+        min_steps=500,
+        batch_sizes=powers_of_two(16, 4096),
+        size="laptop",
+    )
+    return {"paper": paper, "laptop": laptop}
+
+
+def _cifar10(name: str, model: Callable[[], nn.Module], narrow: Callable[[], nn.Module], targets: Targets) -> Sizes:
+    paper = Workload(
+        name=name,
+        data=partial(load, "cifar10"),
+        model=model,
+        target=targets["paper"][0],
+        train_target=targets["paper"][1],
+        augment=True,
+        max_examples=22_500_000,
+        min_steps=10_000,
+        batch_sizes=powers_of_two(16, 65_536),
+        spaces=first_order_spaces(Range(1e-3, 1.0), Range(1e-4, 1.0), Range(1e-5, 1e-1)),
+        size="paper",
+    )
+    laptop = replace(
+        paper,
+        model=narrow,
+        target=targets["laptop"][0],
+        train_target=targets["laptop"][1],
+        max_examples=500_000,
+        min_steps=500,
+        batch_sizes=powers_of_two(16, 2048),
+        size="laptop",
+    )
+    return {"paper": paper, "laptop": laptop}
+
+
+def _normalized(sizes: Sizes) -> Sizes:
+    """With label smoothing, convolution channels of norm 1, ghosts and a learning rate that decays."""
+    spaces = first_order_spaces(Range(1e-2, 10.0), Range(1e-3, 10.0), Range(1e-5, 1e-1), _DECAY)
+    return {
+        size: replace(
+            workload,
+            loss=smoothed_cross_entropies(0.1),
+            schedule="linear_decay",
+            constraint=hold_channels_at_norm_one,
+            slice_multiple=GHOST_SIZE,
+            spaces=spaces,
+            trials=200,
+        )
+        for size, workload in sizes.items()
+    }
+
+
+def _transformer() -> Sizes:
+    paper = Workload(
+        name="transformer_lm1b",
+        data=partial(load, "lm1b"),
+        model=Transformer,
+        target=3.9,
+        train_target=3.9,
+        metric=CROSS_ENTROPY,
+        max_examples=60_000_000,
+        min_steps=10_000,
+        batch_sizes=powers_of_two(16, 16_384),
+        spaces=first_order_spaces(Range(1e-2, 10.0), Range(1e-3, 10.0), Range(1e-5, 1e-1)),
+        size="paper",
+    )
+    laptop = replace(
+        paper,
+        data=partial(load, "lm1b", vocabulary=1024, length=32),
+        model=partial(Transformer, vocabulary=1024, width=64, heads=4, hidden=256, length=32),
+        target=5.5,
+        train_target=5.5,
+        max_examples=200_000,
+        min_steps=500,
+        batch_sizes=powers_of_two(16, 1024),
+        size="laptop",
+    )
+    return {"paper": paper, "laptop": laptop}
+
+
+def _digits() -> Sizes:
+    laptop = Workload(
+        name="digits",
+        data=partial(load, "digits"),
+        model=MLP,
+        target=0.95,
+        train_target=0.97,
+        max_examples=100_000,
+        min_steps=300,
+        batch_sizes=powers_of_two(8, 1024),
+        spaces=first_order_spaces(Range(1e-3, 3.0), Range(1e-4, 3.0), Range(1e-5, 3e-1)),
+    )
+    return {"laptop": laptop, "paper": replace(laptop, size="paper")}
+
+
+_WORKLOADS: dict[str, Sizes] = {
+    sizes["paper"].name: sizes
+    for sizes in (
+        _mnist_like("simple_cnn_mnist", "mnist", 0.99, 0.97, (0.995, 0.975)),
+        _mnist_like("simple_cnn_fashion_mnist", "fashion_mnist", 0.90, 0.84, (0.95, 0.85)),
+        _cifar10("resnet8_cifar10", ResNet, partial(ResNet, width=8), {"paper": (0.70, 0.70), "laptop": (0.45, 0.45)}),
+        _normalized(
+            _cifar10(
+                "resnet32_cifar10",
+                partial(ResNet, blocks=5, normalized=True),
+                partial(ResNet, blocks=5, normalized=True, width=4),
+                {"paper": (0.90, 0.95), "laptop": (0.45, 0.45)},
+            )
+        ),
+        _normalized(
+            _cifar10("vgg11_cifar10", VGG11, partial(VGG11, width=8), {"paper": (0.88, 0.95), "laptop": (0.5, 0.5)})
+        ),
+        _transformer(),
+        _digits(),
+    )
+}
+WORKLOADS = tuple(_WORKLOADS)
+
+
+def find_workload(name: str, size: str = "laptop") -> Workload:
+    """The workload of that name, or `workload` of `my_file.py:workload`.
+
+    >>> find_workload("digits").target
+    0.95
+    """
+    size = require_choice("size", size, SIZES)
+    file, colon, attribute = name.rpartition(":")
+    if colon:
+        return _workload_in(Path(file), attribute, size)
+    if name not in _WORKLOADS:
+        known = ", ".join(WORKLOADS)
+        raise ValueError(f"`workload` must be one of {known}, or FILE.py:NAME for one of your own, got {name!r}.")
+    return _WORKLOADS[name][size]
+
+
+def _workload_in(path: Path, attribute: str, size: str) -> Workload:
+    """The workload that a Python file calls `attribute`: a `Workload`, or a dictionary of one a size."""
+    if not path.is_file():
+        raise BatchlensError(f"{path} is not a file: a workload of your own is named FILE.py:NAME.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise BatchlensError(f"{path} is not a Python file: a workload of your own is named FILE.py:NAME.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BatchlensError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    found = getattr(module, attribute, None)
+    if isinstance(found, Mapping):
+        found = found.get(size)
+    if not isinstance(found, Workload):
+        raise BatchlensError(f"{path} has no workload called {attribute}.")
+    return found
