@@ -312,3 +312,118 @@ def monte_carlo_risk(
         avg = setting.averaging * avg + (1 - setting.averaging) * theta
     losses = np.sum(h * avg**2, axis=1) / 2
     return float(losses.mean()), float(losses.std(ddof=1) / math.sqrt(n_repeats))
+
+
+# ---------------------------------------------------------------------------------------------
+# K-FAC: factors and Fisher blocks, one row, location and output at a time
+# ---------------------------------------------------------------------------------------------
+#
+# `gradients` has one entry for every backward pass: the gradients at the layer's output, in its shape.
+# N is the number of examples in the loss. All arrays are float64.
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def linear_factors(inputs: Floats, gradients: Floats, examples: int, bias: bool) -> tuple[Floats, Floats]:
+    """A = 1/N sum a a^T and S = 1/rows sum g g^T over the rows: every leading index is a row."""
+    rows = [np.append(row, 1.0) if bias else row for row in inputs.reshape(-1, inputs.shape[-1])]
+    input_factor = sum(np.outer(row, row) for row in rows) / examples
+    output_factor = np.zeros((gradients.shape[-1], gradients.shape[-1]))
+    for one_pass in gradients:
+        for row in one_pass.reshape(-1, one_pass.shape[-1]):
+            output_factor += np.outer(row, row) / len(rows)
+    return np.asarray(input_factor), output_factor
+
+
+def conv_factors(
+    inputs: Floats,
+    gradients: Floats,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    before: tuple[int, int],
+    dilation: tuple[int, int],
+    bias: bool,
+) -> tuple[Floats, Floats]:
+    """Eqn (15): A = sum_i E[a_i a_i^T], S = 1/|I| sum_i E[g_i g_i^T] over locations i; `before` counts zeros."""
+    n_images, channels, height, width = inputs.shape
+    n_locations = gradients.shape[-2] * gradients.shape[-1]
+    size = channels * kernel[0] * kernel[1] + bias
+    input_factor = np.zeros((size, size))
+    output_factor = np.zeros((gradients.shape[2], gradients.shape[2]))
+    for image in range(n_images):
+        for row in range(gradients.shape[-2]):
+            for column in range(gradients.shape[-1]):
+                patch = []
+                for channel in range(channels):
+                    for k in range(kernel[0]):
+                        for m in range(kernel[1]):
+                            y = row * stride[0] - before[0] + k * dilation[0]
+                            x = column * stride[1] - before[1] + m * dilation[1]
+                            inside = 0 <= y < height and 0 <= x < width
+                            patch.append(inputs[image, channel, y, x] if inside else 0.0)
+                if bias:
+                    patch.append(1.0)
+                input_factor += np.outer(patch, patch) / n_images
+                for one_pass in gradients:
+                    g = one_pass[image, :, row, column]
+                    output_factor += np.outer(g, g) / (n_images * n_locations)
+    return input_factor, output_factor
+
+
+def embedding_factors(
+    tokens: NDArray[np.int64], gradients: Floats, examples: int, vocabulary: int
+) -> tuple[Floats, Floats]:
+    """The factors of a Linear whose inputs are the one-hot tokens; the input factor is its diagonal."""
+    one_hot = np.eye(vocabulary)[tokens.reshape(-1)]
+    input_factor, output_factor = linear_factors(one_hot, gradients, examples, bias=False)
+    return np.diag(input_factor), output_factor
+
+
+def tied_factors(
+    tokens: NDArray[np.int64], token_gradients: Floats, inputs: Floats, gradients: Floats, vocabulary: int
+) -> tuple[Floats, Floats]:
+    """A weight shared by an embedding and the output layer: both uses are examples of one, 2N in all.
+
+    `token_gradients` stand at the embedding's output; `inputs` and `gradients` at the output layer.
+    """
+    input_factor = np.zeros(vocabulary)
+    output_factor = np.zeros((inputs.shape[-1], inputs.shape[-1]))
+    for token in tokens.reshape(-1):
+        input_factor[token] += 1
+    for one_pass in gradients:
+        for row in one_pass.reshape(-1, vocabulary):
+            input_factor += row**2
+    for one_pass in token_gradients:
+        for row in one_pass.reshape(-1, inputs.shape[-1]):
+            output_factor += np.outer(row, row)
+    for row in inputs.reshape(-1, inputs.shape[-1]):
+        output_factor += np.outer(row, row)
+    return input_factor / (2 * tokens.size), output_factor / (2 * tokens.size)
+
+
+def fisher_scalars(outputs: Tensor, loss: str) -> Iterator[Tensor]:
+    """Scalars whose gradients v have sum v v^T = N times the Fisher: one for every example n and output k.
+
+    squared_error: z_nk. cross_entropy: sqrt(p_nk) (z_nk - sum_j p_nj z_nj), with p held fixed.
+    """
+    for z in outputs.reshape(-1, outputs.shape[-1]):
+        p = z.detach().exp() / z.detach().exp().sum()
+        for k in range(len(z)):
+            yield z[k] if loss == "squared_error" else p[k].sqrt() * (z[k] - (p * z).sum())
+
+
+def dense_fisher(outputs: Tensor, weight: Tensor, bias: Tensor | None, loss: str) -> Floats:
+    """The exact Fisher block of a layer: E over examples, sum over outputs; parameters are the rows of [W | b]."""
+    import torch
+
+    examples = outputs.numel() // outputs.shape[-1]
+    size = weight.numel() + (0 if bias is None else bias.numel())
+    fisher = np.zeros((size, size))
+    for scalar in fisher_scalars(outputs, loss):
+        parameters = [weight] if bias is None else [weight, bias]
+        gradients = torch.autograd.grad(scalar, parameters, retain_graph=True)
+        matrix = torch.cat([g.reshape(len(weight), -1) for g in gradients], dim=1)
+        v = matrix.flatten().numpy()
+        fisher += np.outer(v, v) / examples
+    return fisher

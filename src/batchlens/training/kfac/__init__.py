@@ -1,0 +1,13 @@
+"""K-FAC: natural-gradient steps with a Kronecker-factored Fisher matrix, for any training loop.
+
+* `layers`: which layers are understood, and the two factors of each, with their normalisation.
+* `labels`: the output gradients whose second moment is the Fisher matrix of the loss.
+* `optimizer`: `KFAC`, from factors to steps.
+
+Martens and Grosse 2015 (arXiv:1503.05671); convolutions: Grosse and Martens 2016 (arXiv:1602.01407);
+shared embeddings: appendix A of Zhang et al. 2019 (arXiv:1907.04164), "the paper" from here on.
+"""
+
+from batchlens.training.kfac.optimizer import KFAC, CurvatureError
+
+__all__ = ["KFAC", "CurvatureError"]

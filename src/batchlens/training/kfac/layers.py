@@ -1,0 +1,228 @@
+"""The layers that K-FAC understands, and the two factors of each.
+
+A layer turns rows a into rows s = W a (+ b). Linear has one row for every leading index, Conv2d one for every image
+and location (a is the patch under the kernel), Embedding one for every token (a is one-hot). Let N be the number of
+examples that the loss averages over, T the number of rows, and g the gradient at a row s of the loss summed over the
+examples. Then
+
+    input factor   A = 1/N sum_rows a a^T          a gets a last entry 1 if there is a bias
+    output factor  S = 1/T sum_rows g g^T          F ~ S kron A
+
+With T = N this is Martens and Grosse. For a convolution T = N |I|, and this is eqn (15) of the paper: A sums over
+locations, S averages over them. A Linear on sequences is the same where the loss sees one example a sequence; where
+the loss sees every position (N = T), positions are examples.
+
+A weight shared by an Embedding and a Linear has the Embedding's orientation: its input factor is as long as the
+vocabulary and takes the one-hot inputs of the Embedding and the output gradients of the Linear, its output factor
+takes the output gradients of the Embedding and the inputs of the Linear. Contributions from both uses are pooled as
+more examples: the sums are added and divided by the added counts (N for inputs, T for gradients; in a language model
+all four are N, so that both factors are divided by 2N). Factors of vocabulary size are diagonal, kept as vectors.
+Linear layers that share one weight are pooled in the same way.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+_PORTION = 2**20  # entries of patches held at once
+
+
+@dataclass
+class Moment:
+    """A sum over rows and the count it is to be divided by."""
+
+    total: Tensor | None = None
+    count: int = 0
+
+    def add(self, total: Tensor, count: int) -> None:
+        self.total = total if self.total is None else self.total + total
+        self.count += count
+
+    def take_mean(self) -> Tensor | None:
+        """The mean, leaving nothing behind."""
+        mean = None if self.total is None else self.total / self.count
+        self.total, self.count = None, 0
+        return mean
+
+
+@dataclass(eq=False)
+class Block:
+    """A weight, its bias, and the layers that use it."""
+
+    names: tuple[str, ...]
+    modules: tuple[nn.Module, ...]
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    inputs: Moment = field(default_factory=Moment)
+    outputs: Moment = field(default_factory=Moment)
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [self.weight] if self.bias is None else [self.weight, self.bias]
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether the rows of the weight belong to inputs (Embedding) and not to outputs (Linear, Conv2d)."""
+        return any(isinstance(module, nn.Embedding) for module in self.modules)
+
+    @property
+    def factor_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of the input and the output factor."""
+        rows, columns = self.weight.shape[0], self.weight[0].numel()
+        if self.is_embedding:
+            return (rows,), (columns, columns)
+        columns += self.bias is not None
+        return (columns, columns), (rows, rows)
+
+    def accumulate_inputs(self, module: nn.Module, inputs: Iterable[Tensor], examples: int) -> None:
+        """Adds the rows that `module` was given; `examples` is N."""
+        side = self.outputs if self.is_embedding and isinstance(module, nn.Linear) else self.inputs
+        side.add(sum_tensors(self._input_total(module, values) for values in inputs), examples)
+
+    def accumulate_gradients(self, module: nn.Module, gradients: Tensor, first_pass: bool) -> None:
+        """Adds the gradients at the rows that `module` returned; later backward passes are of the same rows."""
+        tied = self.is_embedding and isinstance(module, nn.Linear)
+        rows = _rows(module, gradients.to(self.weight.dtype))
+        total = rows.square().sum(0) if tied else rows.T @ rows
+        (self.inputs if tied else self.outputs).add(total, len(rows) if first_pass else 0)
+
+    def _input_total(self, module: nn.Module, values: Tensor) -> Tensor:
+        if isinstance(module, nn.Embedding):
+            return torch.bincount(values.flatten(), minlength=len(self.weight)).to(self.weight.dtype)
+        values = values.to(self.weight.dtype)
+        portions = extract_patches(module, values) if isinstance(module, nn.Conv2d) else [_rows(module, values).T]
+        return sum_tensors(_second_moment(columns, self.bias is not None) for columns in portions)
+
+    def gradient(self) -> Tensor | None:
+        """The gradient as one matrix, the bias as its last column; None where backward() did not reach it."""
+        if all(parameter.grad is None for parameter in self.parameters):
+            return None
+        weight, *bias = (
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self.parameters
+        )
+        matrix = weight.reshape(len(weight), -1)
+        return torch.cat([matrix, bias[0].unsqueeze(1)], 1) if bias else matrix
+
+    def split(self, matrix: Tensor) -> list[Tensor]:
+        """The inverse of `gradient`: one tensor for each of the parameters."""
+        if self.bias is None:
+            return [matrix.reshape(self.weight.shape)]
+        return [matrix[:, :-1].reshape(self.weight.shape), matrix[:, -1]]
+
+    def precondition(self, gradient: Tensor, input_inverse: Tensor, output_inverse: Tensor) -> Tensor:
+        """S^-1 gradient A^-1 (A^-1 gradient S^-1 for an Embedding)."""
+        left, right = (input_inverse, output_inverse) if self.is_embedding else (output_inverse, input_inverse)
+        result = left.unsqueeze(1) * gradient if left.ndim == 1 else left @ gradient
+        return result @ right
+
+
+def _second_moment(columns: Tensor, homogeneous: bool) -> Tensor:
+    """sum a a^T over the columns a, each with an entry 1 more if `homogeneous`."""
+    moment = columns @ columns.T
+    if not homogeneous:
+        return moment
+    sums = columns.sum(1, keepdim=True)
+    corner = sums.new_full((1, 1), columns.shape[1])
+    return torch.cat([torch.cat([moment, sums], 1), torch.cat([sums.T, corner], 1)])
+
+
+def sum_tensors(tensors: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, tensors)
+
+
+def _rows(module: nn.Module, values: Tensor) -> Tensor:
+    """(rows, features)"""
+    if isinstance(module, nn.Conv2d):
+        values = values.movedim(-3, -1)
+    return values.reshape(-1, values.shape[-1])
+
+
+def extract_patches(module: nn.Conv2d, images: Tensor) -> Iterator[Tensor]:
+    """(channels * kernel height * kernel width, images * locations): what the kernel saw at every location.
+
+    Comes in portions of some images each, since patches take kernel height * kernel width times as much memory.
+    """
+    images = functional.pad(images, (*_padding(module, 1), *_padding(module, 0)))
+    images = images if images.ndim == 4 else images.unsqueeze(0)
+    # Views cost nothing and one copy puts them in order: twice as fast as functional.unfold.
+    for axis in (0, 1):
+        span = module.dilation[axis] * (module.kernel_size[axis] - 1) + 1
+        images = images.unfold(2 + axis, span, module.stride[axis])[..., :: module.dilation[axis]]
+    for portion in images.split(max(1, _PORTION // images[0].numel())):
+        patches = portion.permute(1, 4, 5, 0, 2, 3)  # from image, channel, row, column, kernel row, kernel column
+        yield patches.reshape(math.prod(patches.shape[:3]), -1)
+
+
+def _padding(module: nn.Conv2d, axis: int) -> tuple[int, int]:
+    """Zeros before and after; an odd number of them for "same" has the larger half after."""
+    if not isinstance(module.padding, str):
+        return module.padding[axis], module.padding[axis]
+    total = module.dilation[axis] * (module.kernel_size[axis] - 1) if module.padding == "same" else 0
+    return total // 2, total - total // 2
+
+
+def refusal(module: nn.Module) -> str | None:
+    """Why the weight of `module` has no factors, or None if it has."""
+    kind = type(module)
+    if kind is NonDynamicallyQuantizableLinear:
+        return "part of a MultiheadAttention, which never calls it"
+    if kind.forward not in (nn.Linear.forward, nn.Conv2d.forward, nn.Embedding.forward):
+        return f"a parameter of {kind.__name__}"
+    if isinstance(module, nn.Conv2d):
+        if module.groups != 1:
+            return f"a convolution with {module.groups} groups"
+        if module.padding_mode != "zeros":
+            return f"a convolution padded by {module.padding_mode!r}"
+    if isinstance(module, nn.Embedding):
+        for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+            if getattr(module, option):
+                return f"an embedding with {option}"
+    return None
+
+
+def find_blocks(model: nn.Module) -> tuple[list[Block], dict[str, tuple[nn.Parameter, str]]]:
+    """The blocks of `model`, and every other trainable parameter by name, with the reason."""
+    users: dict[nn.Parameter, list[tuple[str, nn.Module]]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            users.setdefault(parameter, []).append((name or "model", module))
+    blocks: list[Block] = []
+    others: dict[str, tuple[nn.Parameter, str]] = {}
+    taken: set[nn.Parameter] = set()
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad or parameter in taken:
+            continue
+        layers = [module for _, module in users[parameter]]
+        reason = _shared_refusal(parameter, layers)
+        if reason is not None:
+            others[name] = (parameter, reason)
+            continue
+        bias = getattr(layers[0], "bias", None)
+        if bias is not None and not (bias.requires_grad and len(layers) == len(users[bias]) == 1):
+            bias = None
+        block = Block(tuple(name for name, _ in users[parameter]), tuple(layers), parameter, bias)
+        taken.update(block.parameters)
+        blocks.append(block)
+    return blocks, {name: entry for name, entry in others.items() if entry[0] not in taken}
+
+
+def _shared_refusal(parameter: nn.Parameter, layers: Sequence[nn.Module]) -> str | None:
+    for layer in layers:
+        reason = refusal(layer)
+        if reason is not None:
+            return reason
+        if parameter is not layer.weight:
+            return f"the bias of a {type(layer).__name__} whose weight is shared, frozen or has no factors"
+    if len(layers) > 1 and any(isinstance(layer, nn.Conv2d) for layer in layers):
+        return "a convolution with a shared weight"
+    return None

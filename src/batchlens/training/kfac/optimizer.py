@@ -1,0 +1,433 @@
+"""K-FAC as a torch optimizer: collect factors, invert them, take the step."""
+
+import copy
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from batchlens.checks import require_choice, require_instance, require_number, require_whole
+from batchlens.errors import BatchlensError
+from batchlens.training.kfac.labels import FISHERS, LOSSES, Uniforms, check_targets, output_gradients
+from batchlens.training.kfac.layers import Block, find_blocks
+
+OTHERS = ("refuse", "sgd")
+RAISED_DAMPING = 10.0
+_instances = count()
+
+
+class CurvatureError(BatchlensError):
+    """Curvature or gradient from which no step can be taken: the run has diverged. The weights are as they were."""
+
+
+class _Call(NamedTuple):
+    """A forward pass through one layer: its input, and where its output stands in the graph."""
+
+    block: Block
+    module: nn.Module
+    inputs: Tensor
+    output_number: int
+
+
+class _Capture:
+    """The forward hook of a layer. With a model that is copied or pickled goes one that does nothing."""
+
+    def __init__(self, optimizer: "KFAC | None" = None, block: Block | None = None) -> None:
+        # The model holds its hooks: through a weak reference they do not keep the optimizer alive.
+        self._optimizer = None if optimizer is None else weakref.ref(optimizer)
+        self._block = block
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+        optimizer = None if self._optimizer is None else self._optimizer()
+        if optimizer is not None and self._block is not None:
+            optimizer._capture(self._block, module, args[0] if args else kwargs["input"], output)
+
+    def __reduce__(self) -> tuple[type["_Capture"], tuple[()]]:
+        return _Capture, ()
+
+
+class KFAC(Optimizer):
+    r"""Natural-gradient descent with a Kronecker-factored Fisher matrix (Martens and Grosse 2015).
+
+    The Fisher block of a layer is taken as S kron A (see `batchlens.training.kfac.layers`), and step t moves by
+
+        direction = (S + sqrt(damping) / pi I)^-1  gradient  (A + pi sqrt(damping) I)^-1
+        buffer   <- momentum buffer + scale direction
+        weight   <- weight - lr buffer
+
+    with pi^2 = (tr A / dim A) / (tr S / dim S). The trust region ("KL clipping") holds every step, before momentum,
+    to scale = min(1, sqrt(kl_clip / (lr^2 <direction, gradient>))), one number for all layers.
+
+    The loop calls `observe` between the forward and the backward pass; on steps that update no factors it is free.
+    A step may be made of several forward, `observe` and backward passes: the factors are those of the whole batch
+    (scale the losses so that the gradient is, too). The loss is the mean over examples.
+
+    Arguments:
+        model: trained as it is; hooks on its layers come off with `close()` or with the optimizer.
+        loss: "cross_entropy", or "squared_error" for 1/2 ||output - target||^2 an example.
+        lr, momentum: as in torch.optim.SGD (dampening 0). A scheduler may change lr.
+        damping: added to the curvature. A change of param_groups[0]["damping"] counts from the next inverse on.
+        kl_clip: bound of lr^2 <direction, gradient>, or None.
+        factor_decay: of the factors' running averages, corrected so that the first estimate counts in full.
+        factor_every, inverse_every: steps between updates of the factors and of their inverses.
+        fisher: "sampled" draws labels from the predictions (one backward pass more), "empirical" takes the labels
+            given to `observe`, "exact" takes one backward pass for every output of an example.
+        other: parameters without factors (normalisation, positions): "refuse", or "sgd" to use their gradient as
+            the direction, with the same lr, momentum and scale.
+        seed: of the sampled labels.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> inputs = torch.tensor([[1.0, 0.0], [0.0, 100.0]])
+    >>> optimizer = KFAC(model, "squared_error", lr=1.0, momentum=0.0, damping=1e-10, kl_clip=None, fisher="exact")
+    >>> outputs = model(inputs)
+    >>> optimizer.observe(outputs)
+    >>> (outputs - inputs.sum(1, keepdim=True)).square().mean().div(2).backward()
+    >>> optimizer.step()
+    >>> model.weight.detach().round(decimals=2)
+    tensor([[1., 1.]])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: str = "cross_entropy",
+        *,
+        lr: float = 0.1,
+        momentum: float = 0.9,
+        damping: float = 1e-2,
+        kl_clip: float | None = 1e-3,
+        factor_decay: float = 0.95,
+        factor_every: int = 10,
+        inverse_every: int = 20,
+        fisher: str = "sampled",
+        other: str = "refuse",
+        seed: int = 0,
+    ) -> None:
+        self.model = require_instance("model", model, nn.Module)
+        self.loss = require_choice("loss", loss, tuple(LOSSES))
+        self.fisher = require_choice("fisher", fisher, FISHERS)
+        require_choice("other", other, OTHERS)
+        self._uniforms = Uniforms(require_whole("seed", seed))
+        defaults = {
+            "lr": require_number("lr", lr, 0),
+            "momentum": require_number("momentum", momentum, 0, 1, closed=(True, False)),
+            "damping": _require_damping(damping),
+            "kl_clip": None if kl_clip is None else require_number("kl_clip", kl_clip, 0, closed=(False, True)),
+            "factor_decay": require_number("factor_decay", factor_decay, 0, 1, closed=(True, False)),
+            "factor_every": require_whole("factor_every", factor_every, 1),
+            "inverse_every": require_whole("inverse_every", inverse_every, 1),
+        }
+        self._blocks, self._others = find_blocks(model)
+        if self._others and other == "refuse":
+            listed = "".join(f"\n  {name}: {reason}" for name, (_, reason) in self._others.items())
+            raise ValueError(
+                'K-FAC has no factors for these parameters. Pass other="sgd" to give them the plain gradient, or set '
+                f"requires_grad to False.{listed}"
+            )
+        for block in self._blocks:
+            if block.weight.dtype not in (torch.float32, torch.float64):
+                raise ValueError(f"`model` must be float32 or float64, got {block.weight.dtype} in {block.name}.")
+        self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        super().__init__(list(self._names), defaults)
+        self._steps = 0
+        self._key = f"batchlens.kfac.{next(_instances)}"
+        handles = [
+            module.register_forward_hook(_Capture(self, block), with_kwargs=True)
+            for block in self._blocks
+            for module in block.modules
+        ]
+        self._closer = weakref.finalize(self, _remove, handles)
+
+    def close(self) -> None:
+        """Takes the hooks off the model. The optimizer collects no factors afterwards."""
+        self._closer()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if self.param_groups:
+            raise ValueError("KFAC takes its parameters from `model`, in one group.")
+        super().add_param_group(param_group)
+
+    @property
+    def _group(self) -> dict[str, Any]:
+        return self.param_groups[0]
+
+    @property
+    def _collects(self) -> bool:
+        return self._steps % int(self._group["factor_every"]) == 0
+
+    # Collecting ------------------------------------------------------------------------------
+
+    def observe(self, outputs: Tensor, targets: Tensor | None = None) -> None:
+        """Adds the curvature at `outputs`, fresh from the model, to this step's factors.
+
+        The last dimension of `outputs` holds classes or values; every other index is an example. `targets` are
+        needed, and used, with fisher="empirical" only: class numbers, or values of the shape of `outputs`.
+        """
+        if self.fisher == "empirical" and targets is None:
+            raise ValueError('`targets` must be given with fisher="empirical": observe(outputs, targets).')
+        if not (self._collects and torch.is_grad_enabled() and outputs.requires_grad):
+            return
+        if outputs.ndim < 2:
+            raise ValueError(f"`outputs` must have the shape (examples, ..., classes), got {tuple(outputs.shape)}.")
+        if targets is not None and self.fisher == "empirical":
+            check_targets(self.loss, outputs, targets)
+        calls = self._take_calls(outputs)
+        if not calls:
+            if self.model.training and self._closer.alive:
+                raise BatchlensError("`outputs` hold no call of a layer that was not observed before.")
+            return
+        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+            self._accumulate(calls, outputs, targets)
+
+    def _accumulate(self, calls: dict[Node, _Call], outputs: Tensor, targets: Tensor | None) -> None:
+        inputs: dict[tuple[Block, nn.Module], list[Tensor]] = {}
+        for call in calls.values():
+            inputs.setdefault((call.block, call.module), []).append(call.inputs)
+        for (block, module), values in inputs.items():
+            block.accumulate_inputs(module, values, outputs.numel() // outputs.shape[-1])
+        edges = [GradientEdge(node, call.output_number) for node, call in calls.items()]
+        passes = output_gradients(self.loss, self.fisher, outputs, targets, self._uniforms)
+        for number, output_gradient in enumerate(passes):
+            gradients = torch.autograd.grad(outputs, edges, output_gradient, retain_graph=True)
+            for call, gradient in zip(calls.values(), gradients, strict=True):
+                call.block.accumulate_gradients(call.module, gradient, first_pass=number == 0)
+
+    def _capture(self, block: Block, module: nn.Module, inputs: Tensor, output: Tensor) -> None:
+        if self._collects and module.training and torch.is_grad_enabled() and output.requires_grad:
+            # What hangs on the graph goes with the graph: an output that is never observed leaves nothing behind.
+            assert output.grad_fn is not None
+            _metadata(output.grad_fn)[self._key] = _Call(block, module, inputs.detach(), output.output_nr)
+
+    def _take_calls(self, outputs: Tensor) -> dict[Node, _Call]:
+        """The calls that `outputs` were computed from, taken off the graph."""
+        assert outputs.grad_fn is not None
+        calls: dict[Node, _Call] = {}
+        seen: set[Node] = {outputs.grad_fn}
+        waiting = [outputs.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            call = _metadata(node).pop(self._key, None)
+            if call is not None:
+                calls[node] = call
+            for next_node, _ in node.next_functions:
+                if next_node is not None and next_node not in seen:
+                    seen.add(next_node)
+                    waiting.append(next_node)
+        return calls
+
+    # Stepping --------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step. Raises `CurvatureError`, with the weights as they were, if anything is not finite."""
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+        if all(parameter.grad is None for parameter in self._names):
+            raise BatchlensError("No parameter has a gradient. Call backward() before step().")
+        # Taken first, so that a step that fails leaves nothing to the next.
+        means = self._take_means() if self._collects else {}
+        self._require_finite("gradient", {name: p.grad for p, name in self._names.items() if p.grad is not None})
+        self._update_factors(means)
+        self._update_inverses()
+        directions = dict(self._directions())
+        reduction = float(sum((d * p.grad).sum() for p, d in directions.items() if p.grad is not None))
+        if not math.isfinite(reduction):
+            raise CurvatureError(f"The step is not finite at step {self._steps}: the run has diverged.")
+        lr, momentum = self._group["lr"], self._group["momentum"]
+        scale = 1.0
+        if self._group["kl_clip"] is not None and lr * lr * reduction > 0:
+            scale = min(1.0, math.sqrt(self._group["kl_clip"] / (lr * lr * reduction)))
+        for parameter, direction in directions.items():
+            if momentum == 0:
+                parameter.add_(direction, alpha=-lr * scale)
+                continue
+            state = self.state[parameter]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+            buffer = state["momentum_buffer"].mul_(momentum).add_(direction, alpha=scale)
+            parameter.add_(buffer, alpha=-lr)
+        self._steps += 1
+        return result
+
+    def _require_finite(self, what: str, tensors: dict[str, Tensor]) -> None:
+        flags = {name: tensor.isfinite().all() for name, tensor in tensors.items()}
+        if flags and not torch.stack(list(flags.values())).all():  # one wait for the device
+            bad = ", ".join(name for name, flag in flags.items() if not flag)
+            raise CurvatureError(f"The {what} is not finite at step {self._steps} ({bad}): the run has diverged.")
+
+    def _take_means(self) -> dict[Block, tuple[Tensor, Tensor]]:
+        self._uniforms.end_step()
+        means = {}
+        for block in self._blocks:
+            inputs, outputs = block.inputs.take_mean(), block.outputs.take_mean()
+            if inputs is not None and outputs is not None:  # or it was not part of the forward pass
+                means[block] = inputs, outputs
+        if self._blocks and not means:
+            raise BatchlensError(
+                f"Step {self._steps} updates the factors, but observe(outputs) was not called with the model in "
+                "training mode."
+            )
+        return means
+
+    def _update_factors(self, means: dict[Block, tuple[Tensor, Tensor]]) -> None:
+        self._require_finite("input factor", {block.name: inputs for block, (inputs, _) in means.items()})
+        self._require_finite("output factor", {block.name: outputs for block, (_, outputs) in means.items()})
+        decay = self._group["factor_decay"]
+        for block, (inputs, outputs) in means.items():
+            state = self.state[block.weight]
+            state["updates"] = state.get("updates", 0) + 1
+            weight = (1 - decay) / (1 - decay ** state["updates"])
+            for key, mean in (("input_factor", inputs), ("output_factor", outputs)):
+                state[key] = state[key].lerp(mean, weight) if key in state else mean
+
+    def _update_inverses(self) -> None:
+        damping = _require_damping(self._group["damping"])
+        for block in self._blocks:
+            state = self.state[block.weight]
+            due = self._steps % int(self._group["inverse_every"]) == 0 or "input_inverse" not in state
+            if due and "input_factor" in state:
+                inputs, outputs = state["input_factor"], state["output_factor"]
+                pi = _damping_ratio(inputs, outputs)
+                state["input_inverse"] = self._invert(block, inputs, math.sqrt(damping) * pi)
+                state["output_inverse"] = self._invert(block, outputs, math.sqrt(damping) / pi)
+
+    def _invert(self, block: Block, factor: Tensor, damping: float) -> Tensor:
+        for attempt in (damping, RAISED_DAMPING * damping):
+            inverse = damped_inverse(factor, attempt)
+            if inverse is not None:
+                return inverse
+        raise CurvatureError(
+            f"A factor of {block.name} has no inverse at step {self._steps}, even with {RAISED_DAMPING:g} times the "
+            "damping: the run has diverged, or `damping` is too small for its precision."
+        )
+
+    def _directions(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        for block in self._blocks:
+            gradient = block.gradient()
+            if gradient is None:
+                continue
+            state = self.state[block.weight]
+            if "input_inverse" not in state:
+                raise BatchlensError(
+                    f"{block.name} has a gradient but no factors: it was in evaluation mode, or not part of the "
+                    "outputs that were observed."
+                )
+            direction = block.precondition(gradient, state["input_inverse"], state["output_inverse"])
+            yield from zip(block.parameters, block.split(direction), strict=True)
+        for parameter, _ in self._others.values():
+            if parameter.grad is not None:
+                yield parameter, parameter.grad
+
+    # Looking ---------------------------------------------------------------------------------
+
+    def factors(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Layer name -> (input factor, output factor): running averages, undamped; a vector is a diagonal."""
+        return {
+            block.name: (self.state[block.weight]["input_factor"], self.state[block.weight]["output_factor"])
+            for block in self._blocks
+            if "input_factor" in self.state[block.weight]
+        }
+
+    def eigenvalues(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Layer name -> (eigenvalues of the input factor, of the output factor), ascending and undamped.
+
+        Those of the layer's Fisher block are their products: `torch.outer(*eigenvalues[name])`.
+        """
+        return {name: (_spectrum(inputs), _spectrum(outputs)) for name, (inputs, outputs) in self.factors().items()}
+
+    def summary(self) -> str:
+        """How every parameter is treated, with the sizes of the factors and the memory they and their inverses take."""
+        lines = [["layer", "treatment", "input factor", "output factor", "memory"]]
+        total = 0
+        for block in self._blocks:
+            kinds = " + ".join(type(module).__name__ for module in block.modules)
+            memory = 2 * block.weight.element_size() * sum(math.prod(shape) for shape in block.factor_shapes)
+            total += memory
+            treatment = f"K-FAC, {kinds}" + (" with bias" if block.bias is not None else "")
+            sizes = (f"{shape[0]} {'diagonal' if len(shape) == 1 else 'dense'}" for shape in block.factor_shapes)
+            lines.append([" + ".join(block.names), treatment, *sizes, _format_bytes(memory)])
+        for name, (_, reason) in self._others.items():
+            lines.append([name, f"gradient only: {reason}", "", "", ""])
+        lines.append(["total", "", "", "", _format_bytes(total)])
+        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        )
+
+    # Saving ----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Factors, inverses, momentum, step count and the sampler's random state; to be taken between steps."""
+        own = {"steps": self._steps, "sampler": self._uniforms.generator.get_state()}
+        return {**super().state_dict(), "kfac": own}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues from `state_dict`, a copy of which is taken."""
+        if "kfac" not in state_dict:
+            raise BatchlensError("`state_dict` is not of a KFAC optimizer.")
+        # torch keeps the tensors it is given, and a step would then change them in place.
+        state_dict = copy.deepcopy(state_dict)
+        own = state_dict.pop("kfac")
+        super().load_state_dict(state_dict)
+        self._steps = own["steps"]
+        self._uniforms.generator.set_state(own["sampler"].cpu())
+        self._uniforms.end_step()
+
+
+def damped_inverse(factor: Tensor, damping: float) -> Tensor | None:
+    """(factor + damping I)^-1, or None if the sum is not positive definite to working precision.
+
+    >>> damped_inverse(torch.tensor([1.0, 3.0]), 1.0)  # a diagonal
+    tensor([0.5000, 0.2500])
+    """
+    if factor.ndim == 1:
+        damped = factor + damping
+        return None if not bool((damped > 0).all()) else damped.reciprocal()
+    damped = factor.cpu() if factor.device.type == "mps" else factor.clone()  # mps has no cholesky_inverse
+    damped.diagonal().add_(damping)
+    root, failed = torch.linalg.cholesky_ex(damped)
+    if bool(failed):
+        return None
+    inverse = torch.cholesky_inverse(root)
+    return inverse.to(factor.device) if bool(inverse.isfinite().all()) else None
+
+
+def _damping_ratio(inputs: Tensor, outputs: Tensor) -> float:
+    """pi of Martens and Grosse 2015, section 6.3, with the trace norm; 1 for a layer without curvature."""
+    means = [float((factor if factor.ndim == 1 else factor.diagonal()).mean()) for factor in (inputs, outputs)]
+    return math.sqrt(means[0] / means[1]) if min(means) > 0 else 1.0
+
+
+def _metadata(node: Node) -> dict[str, _Call]:
+    return cast("dict[str, _Call]", node.metadata)  # torch declares a method, and has an attribute
+
+
+def _spectrum(factor: Tensor) -> Tensor:
+    return factor.sort().values if factor.ndim == 1 else torch.linalg.eigvalsh(factor)
+
+
+def _require_damping(value: object) -> float:
+    return require_number("damping", value, 0, closed=(False, True))
+
+
+def _format_bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
+
+
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
