@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -88,7 +89,11 @@ def train_command(
     from batchlens.training.arguments import check_arguments
     from batchlens.training.loop import Interrupted, train
 
-    arguments = check_arguments(workload, optimizer, batch_size, dict(settings), lazy=not read_all, **options)
+    try:
+        arguments = check_arguments(workload, optimizer, batch_size, dict(settings), lazy=not read_all, **options)
+    except ValueError as error:
+        # A setting is no option of its own here.
+        raise ValueError(re.sub(rf"^`({'|'.join(dict(settings)) or '$'})`", r"--set \1", str(error))) from None
     checkpoint = checkpoint or _usual_checkpoint(arguments)
     if restart:
         checkpoint.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from batchlens import __version__
 from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
 from batchlens.training.optimizers import Recipe, Setting, check_settings, recipe_named
 from batchlens.training.schedules import schedule_shape
-from batchlens.training.workloads import Workload, find_workload
+from batchlens.training.workloads import SIZES, Workload, find_workload
 
 TARGETS_ON = ("validation", "train")
 
@@ -80,8 +80,12 @@ def check_arguments(
     **options: Unpack[Options],
 ) -> Arguments:
     """The arguments of `training.loop.train`, with the workload's values for those that are missing or None."""
+    for name in options:
+        if name not in Options.__annotations__:
+            raise TypeError(f"`{name}` is not known; a run takes {', '.join(Options.__annotations__)}.")
+    size = require_choice("size", options.get("size", "laptop"), SIZES)
     if isinstance(workload, str):
-        workload = find_workload(workload, options.get("size", "laptop"))
+        workload = find_workload(workload, size)
     require_instance("workload", workload, Workload)
     recipe = recipe_named(optimizer) if isinstance(optimizer, str) else require_instance("optimizer", optimizer, Recipe)
     batch_size = require_whole("batch_size", batch_size, 1)
@@ -90,7 +94,8 @@ def check_arguments(
     target_on = require_choice("target_on", options.get("target_on", "validation"), TARGETS_ON)
     target = options.get("target")
     usual_target = workload.target if target_on == "validation" else workload.train_target
-    schedule = options.get("schedule") or workload.schedule
+    schedule = options.get("schedule")
+    schedule = workload.schedule if schedule is None else schedule
     return Arguments(
         workload=workload,
         recipe=recipe,
@@ -109,7 +114,7 @@ def check_arguments(
 
 def _check_settings(recipe: Recipe, schedule: str, settings: Mapping[str, float], max_steps: int) -> dict[str, float]:
     of_schedule = {
-        name: Setting(max_steps if default is None else default, closed=(default is not None, False))
+        name: Setting(max_steps, closed=(False, False)) if default is None else Setting(default, 0.0, 1.0, (True, True))
         for name, default in schedule_shape(schedule).defaults.items()
     }
     return check_settings({**recipe.settings, **of_schedule}, settings, recipe.name)
@@ -130,4 +135,7 @@ def _check_device(name: str) -> torch.device:
     if not available[kind]:
         here = ", ".join(kind for kind, there in available.items() if there)
         raise ValueError(f"`device` must be one that this machine has ({here}), got {name}.")
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"`device` must be cpu, cuda, cuda:0 or the like, got {name}.") from None

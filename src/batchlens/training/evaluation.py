@@ -47,16 +47,18 @@ class Evaluator:
         was_training = model.training
         model.eval()
         read, lost = 0, 0.0
-        with torch.inference_mode():
+        try:
             while read < len(order):
                 part = order[read : read + self._next_size(read, lost, target)]
                 lost += self._read(model, part)
                 read += len(part)
                 if target is not None and not self.metric.meets(self._value(lost), target):
                     break
-        model.train(was_training)
+        finally:
+            model.train(was_training)
         return Evaluation(step, self._value(lost), self._relation(read == len(order)))
 
+    @torch.inference_mode()
     def _read(self, model: nn.Module, part: Tensor) -> float:
         """By how much the scores of these examples fall short of perfect ones, in all."""
         there = part.to(self.inputs.device)
@@ -67,7 +69,7 @@ class Evaluator:
         return float(lost.sum())
 
     def _next_size(self, read: int, lost: float, target: float | None) -> int:
-        """As many examples as should settle it if they score like the last ones, and half of them more."""
+        """As many examples as should settle it if they score like those read so far, and a fifth more."""
         if target is None:
             return _MOST
         allowed = abs(self.metric.best - target) * len(self.inputs)

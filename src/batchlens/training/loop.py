@@ -24,8 +24,8 @@ from batchlens.training.workloads import Workload
 
 # A run has diverged when the losses of so many batches on end are above twice the initial loss.
 DIVERGENCE_WINDOW = 50
-# Examples on which the initial loss is measured, and on which a target on the training set is.
-_INITIAL_EXAMPLES, _TRAIN_TARGET_EXAMPLES = 256, 5_000
+# Examples on which the initial loss is measured.
+_INITIAL_EXAMPLES = 256
 # Reading a loss makes an accelerator wait, so there it is read so many steps at a time.
 _LOSSES_AT_A_TIME = 20
 CHECKPOINT_SECONDS = 180.0
@@ -80,7 +80,7 @@ def train(
         max_steps: the step budget; the workload's unless given.
         micro_batch: gradients are accumulated over slices of so many examples; the update stays the same.
         schedule: constant, linear_decay, cosine or warmup_stable_decay; the workload's unless given.
-        target, target_on: what counts as trained, on the "validation" set (the default) or on 5,000 "train" examples.
+        target, target_on: what counts as trained, on the "validation" set (the default) or on as many "train" examples.
         lazy: whether an evaluation may end as soon as the target is out of reach; True unless given.
         device: cpu (the default), cuda or mps.
 
@@ -184,9 +184,8 @@ class _Run:
             return float(self.arguments.workload.loss(self.shown(inputs), targets).mean())
 
     def _make_evaluator(self, data: Dataset, prepare: Preparation) -> Evaluator:
-        split, part = data.validation, slice(None)
-        if self.arguments.target_on == "train":
-            split, part = data.train, slice(0, _TRAIN_TARGET_EXAMPLES)
+        split = data.train if self.arguments.target_on == "train" else data.validation
+        part = slice(0, self.arguments.workload.evaluation_examples)
         inputs, targets = prepare.inputs(split.inputs[part]), prepare.targets(split.targets[part])
         return Evaluator(inputs, targets, self.arguments.workload.metric)
 
@@ -198,7 +197,7 @@ class _Run:
             try:
                 status, reason = self._train(watch, stop)
             except (MemoryError, RuntimeError) as error:
-                status, reason = "failed", f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                status, reason = "failed", f"{type(error).__name__}: {error}".partition("\n")[0]
         if self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)
         return self._record(status, reason)
@@ -210,7 +209,10 @@ class _Run:
         while True:
             if self.step == self.due:
                 self.due = min(next_evaluation(self.step), self.arguments.max_steps)
-                if self._evaluate():
+                found = self._evaluate()
+                if math.isnan(found.metric):
+                    return "diverged", "the metric is not a number"
+                if found.exact and self.arguments.workload.metric.meets(found.metric, self.arguments.target):
                     return "reached", ""
             if self.step == self.arguments.max_steps:
                 return "not_reached", ""
@@ -250,14 +252,14 @@ class _Run:
         self.step += 1
         return ""
 
-    def _evaluate(self) -> bool:
-        """Measures the weights that count; says whether they meet the target."""
+    def _evaluate(self) -> Evaluation:
+        """Measures the weights that count."""
         arguments = self.arguments
         last = self.step == arguments.max_steps or not arguments.lazy
         with self.clock.evaluation():
             found = self.evaluator.measure(self._weights_that_count(), self.step, None if last else arguments.target)
         self.history.append(found)
-        return found.exact and arguments.workload.metric.meets(found.metric, arguments.target)
+        return found
 
     def _weights_that_count(self) -> nn.Module:
         """The model, or its average; where weights are constrained, the average brought back is a copy of it."""

@@ -26,7 +26,7 @@ def smoothed_cross_entropies(label_smoothing: float) -> Scores:
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 where the largest output is the target, else 0; of a sequence, the mean over its positions."""
-    right = (outputs.argmax(-1) == targets).to(torch.float32)
+    right = (outputs.argmax(-1) == targets).double()
     return right if targets.dim() == 1 else right.flatten(1).mean(1)
 
 
@@ -39,7 +39,11 @@ def shortfalls(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
     """Half the squared distance between output and target."""
-    return 0.5 * (outputs - targets).square().flatten(1).sum(1)
+    if outputs.shape != targets.shape:
+        raise ValueError(
+            f"`targets` must have the shape of the outputs, {tuple(outputs.shape)}, got {tuple(targets.shape)}."
+        )
+    return 0.5 * (outputs - targets).square().reshape(len(outputs), -1).sum(1)
 
 
 @dataclass(frozen=True)

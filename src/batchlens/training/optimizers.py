@@ -64,8 +64,10 @@ class Recipe:
         return replace(self, name=f"{self.name}+ema", settings=settings, averaged=True)
 
 
-def check_settings(known: Mapping[str, Setting], given: Mapping[str, object], what: str) -> dict[str, float]:
+def check_settings(known: Mapping[str, Setting], given: object, what: str) -> dict[str, float]:
     """`given` with the defaults of what is missing."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"`settings` must be a dictionary such as {{'learning_rate': 0.1}}, got {given!r}.")
     for name in given:
         if name not in known:
             raise ValueError(f"`settings` must be among {', '.join(known)} for {what}, got {name}.")
@@ -74,7 +76,7 @@ def check_settings(known: Mapping[str, Setting], given: Mapping[str, object], wh
         value = given.get(name, setting.default)
         if value is None:
             raise ValueError(f"`settings` must give {name}, which {what} needs.")
-        checked[name] = require_number(f"setting {name}", value, setting.low, setting.high, closed=setting.closed)
+        checked[name] = require_number(name, value, setting.low, setting.high, closed=setting.closed)
     return checked
 
 
@@ -165,6 +167,8 @@ def _muon(model: nn.Module, settings: Settings, likelihood: str) -> Stepper:
     tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
     weights = [weight for weight in model.parameters() if weight.dim() > 1 and weight not in tables]
     others = [weight for weight in model.parameters() if weight.dim() <= 1 or weight in tables]
+    if not weights:
+        return _adamw_over(others, settings)
     muon = _FlatMuon(
         weights,
         lr=settings["learning_rate"],

@@ -1,5 +1,6 @@
 """What a run leaves behind."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -50,5 +51,5 @@ class Record:
 
 def best_exact(history: tuple[Evaluation, ...], higher_is_better: bool) -> float | None:
     """The best metric that was measured on the whole set."""
-    exact = [entry.metric for entry in history if entry.exact]
+    exact = [entry.metric for entry in history if entry.exact and not math.isnan(entry.metric)]
     return (max if higher_is_better else min)(exact) if exact else None

@@ -52,7 +52,7 @@ class Preparation:
 
     def inputs(self, stored: Tensor) -> Tensor:
         """Inputs as the model takes them."""
-        if stored.dtype == torch.uint8:
+        if stored.dtype == torch.uint8 and stored.dim() == 4:
             images = stored.to(self.device, torch.float32, memory_format=torch.channels_last)
             return images.mul_(self.scale).add_(self.shift)
         return self.targets(stored)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,6 +47,7 @@ class Workload:
         metric: of each example.
         schedule: a name of `training.schedules.SCHEDULES`.
         augment: whether training images are flipped and cropped at random.
+        evaluation_examples: on how many examples the metric is measured, at most.
         constraint: what brings the weights back after an update.
         slice_multiple: what micro-batches must be a multiple of.
         max_examples, min_steps: a run's step budget uses up so many examples, but is at least so many steps.
@@ -63,6 +65,7 @@ class Workload:
     metric: Metric = ACCURACY
     schedule: str = "constant"
     augment: bool = False
+    evaluation_examples: int = 5_000
     constraint: Callable[[nn.Module], None] | None = None
     slice_multiple: int = 1
     max_examples: int = 1_000_000
@@ -251,13 +254,19 @@ def _workload_in(path: Path, attribute: str, size: str) -> Workload:
     if spec is None or spec.loader is None:
         raise BatchlensError(f"{path} is not a Python file: a workload of your own is named FILE.py:NAME.")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where dataclasses and pickle look for it
+    sys.path.insert(0, str(path.parent.resolve()))  # where a script finds its neighbours
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BatchlensError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
     found = getattr(module, attribute, None)
     if isinstance(found, Mapping):
-        found = found.get(size)
+        if size not in found:
+            raise BatchlensError(f"{path} has {attribute} in size {', '.join(map(str, found))}, not {size}.")
+        found = found[size]
     if not isinstance(found, Workload):
         raise BatchlensError(f"{path} has no workload called {attribute}.")
     return found
