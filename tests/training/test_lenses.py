@@ -12,7 +12,7 @@ from batchlens import NoisyQuadratic, UpdateRule, risk, risk_path
 from batchlens.training.data import Dataset, Split
 from batchlens.training.loop import train
 from batchlens.training.metrics import Metric
-from batchlens.training.optimizers import RECIPES, Recipe
+from batchlens.training.optimizers import RECIPES, Recipe, Task
 from batchlens.training.schedules import linear_decay
 from batchlens.training.workloads import Workload
 
@@ -89,7 +89,7 @@ def expected_risks(**rule: float) -> Floats:
 def preconditioned(power: float) -> Recipe:
     """Each coordinate with a learning rate of its own, h^-power times the common one."""
 
-    def build(model: nn.Module, settings: Mapping[str, float], likelihood: str) -> optim.Optimizer:
+    def build(model: nn.Module, settings: Mapping[str, float], task: Task) -> optim.Optimizer:
         assert isinstance(model, Quadratics)
         groups = [
             {"params": [coordinate], "lr": settings["learning_rate"] * h**-power}

@@ -16,8 +16,9 @@ from batchlens.training import loop
 from batchlens.training.data import Dataset, Split, load
 from batchlens.training.loop import DIVERGENCE_WINDOW, Interrupted, Progress, train
 from batchlens.training.models import VGG11
-from batchlens.training.optimizers import RECIPES, Recipe
+from batchlens.training.optimizers import RECIPES, Recipe, Task
 from batchlens.training.record import Record
+from batchlens.training.sources import is_present
 from batchlens.training.workloads import Workload, find_workload
 
 DIGITS = find_workload("digits")
@@ -179,7 +180,7 @@ def test_a_target_on_the_training_set() -> None:
 def test_the_schedule_sets_the_learning_rate() -> None:
     rates: list[float] = []
 
-    def build(model: nn.Module, settings: Any, likelihood: str) -> Any:
+    def build(model: nn.Module, settings: Any, task: Task) -> Any:
         optimizer = torch.optim.SGD(model.parameters(), lr=settings["learning_rate"])
         optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         return optimizer
@@ -320,3 +321,14 @@ def test_a_workload_of_ones_own_may_measure_what_it_likes() -> None:
     assert record.status == "reached"
     assert record.best_metric is not None
     assert record.best_metric <= 1e-4
+
+
+@pytest.mark.slow
+def test_momentum_reaches_the_target_on_mnist() -> None:
+    if not is_present("mnist"):
+        pytest.skip("the data set mnist is not here: batchlens data fetch mnist")
+    settings = {"learning_rate": 0.03, "momentum": 0.9}
+    first, second, other = (train("simple_cnn_mnist", "momentum", 128, settings, seed=seed) for seed in (0, 0, 1))
+    assert first.status == other.status == "reached"
+    assert outcome(first) == outcome(second)
+    assert first.history != other.history

@@ -15,6 +15,7 @@ from batchlens.training.optimizers import (
     RECIPES,
     Setting,
     Stepper,
+    Task,
     Together,
     average_of,
     check_settings,
@@ -36,7 +37,7 @@ def one_thread() -> Iterator[None]:
 
 def build(name: str, model: nn.Module, **given: float) -> Stepper:
     recipe = recipe_named(name)
-    return recipe.build(model, check_settings(recipe.settings, given, name), "cross_entropy")
+    return recipe.build(model, check_settings(recipe.settings, given, name), Task())
 
 
 # ---------------------------------------------------------------------------------------------

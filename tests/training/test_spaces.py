@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchlens.training.optimizers import recipe_named
-from batchlens.training.spaces import AVERAGING, MOMENTUM, Range, Scale, first_order_spaces
+from batchlens.training.spaces import AVERAGING, MOMENTUM, Range, Scale, search_spaces
 
 RANGES = {
     "log": Range(1e-5, 10.0),
@@ -61,16 +61,17 @@ def test_momentum_never_reaches_one() -> None:
     assert 1 - MOMENTUM.at(0.5) == pytest.approx(math.sqrt(0.5 * 0.001))
 
 
-def test_first_order_spaces() -> None:
-    sgd, momentum, adam, decay = (Range(1.0 * k, 2.0 * k) for k in (1, 2, 3, 4))
-    spaces = first_order_spaces(sgd, momentum, adam, {"final_fraction": decay})
-    plain = {"sgd", "momentum", "nesterov", "adam", "adam_no_momentum", "adamw", "muon"}
+def test_search_spaces() -> None:
+    sgd, momentum, adam, kfac, decay = (Range(1.0 * k, 2.0 * k) for k in (1, 2, 3, 4, 5))
+    spaces = search_spaces(sgd, momentum, adam, kfac, {"final_fraction": decay})
+    plain = {"sgd", "momentum", "nesterov", "adam", "adam_no_momentum", "adamw", "muon", "kfac", "kfac_no_momentum"}
     assert set(spaces) == plain | {f"{name}+ema" for name in plain}
-    rates = {"sgd": sgd, "momentum": momentum, "nesterov": momentum}
+    rates = {"sgd": sgd, "momentum": momentum, "nesterov": momentum, "kfac": kfac, "kfac_no_momentum": kfac}
     for name, space in spaces.items():
         base = name.removesuffix("+ema")
         assert space["learning_rate"] == rates.get(base, adam)
         assert space["final_fraction"] == decay
         # Every setting of the optimizer is searched, and nothing that it does not have.
-        assert set(space) == {*recipe_named(name).settings, "final_fraction"}
-    assert "final_fraction" not in first_order_spaces(sgd, momentum, adam)["sgd"]
+        intervals = {"factor_every", "inverse_every"}  # matters of cost, not of tuning
+        assert set(space) == {*recipe_named(name).settings, "final_fraction"} - intervals
+    assert "final_fraction" not in search_spaces(sgd, momentum, adam, kfac)["sgd"]

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
 import torch
@@ -100,7 +100,7 @@ def check_arguments(
         workload=workload,
         recipe=recipe,
         batch_size=batch_size,
-        settings=_check_settings(recipe, schedule, settings, max_steps),
+        settings=_check_settings(workload, recipe, schedule, settings, max_steps),
         seed=require_whole("seed", options.get("seed", 0)),
         max_steps=max_steps,
         micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload.slice_multiple),
@@ -112,12 +112,18 @@ def check_arguments(
     )
 
 
-def _check_settings(recipe: Recipe, schedule: str, settings: Mapping[str, float], max_steps: int) -> dict[str, float]:
+def _check_settings(
+    workload: Workload, recipe: Recipe, schedule: str, settings: Mapping[str, float], max_steps: int
+) -> dict[str, float]:
+    defaults = workload.defaults.get(recipe.name.removesuffix("+ema"), {})
+    of_optimizer = {
+        name: replace(setting, default=defaults.get(name, setting.default)) for name, setting in recipe.settings.items()
+    }
     of_schedule = {
         name: Setting(max_steps, closed=(False, False)) if default is None else Setting(default, 0.0, 1.0, (True, True))
         for name, default in schedule_shape(schedule).defaults.items()
     }
-    return check_settings({**recipe.settings, **of_schedule}, settings, recipe.name)
+    return check_settings({**of_optimizer, **of_schedule}, settings, recipe.name)
 
 
 def _check_micro_batch(micro_batch: int | None, batch_size: int, multiple: int) -> int:

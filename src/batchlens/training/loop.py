@@ -17,9 +17,10 @@ from batchlens.training.arguments import Arguments, Options, check_arguments, ve
 from batchlens.training.checkpoint import load_checkpoint, save_checkpoint
 from batchlens.training.data import Dataset
 from batchlens.training.evaluation import Evaluation, Evaluator, next_evaluation
-from batchlens.training.optimizers import Recipe, average_of
+from batchlens.training.kfac import CurvatureError
+from batchlens.training.optimizers import Recipe, Task, average_of
 from batchlens.training.record import Record, Status, best_exact
-from batchlens.training.sampling import MODEL, OTHER, Batches, Preparation, derive_seed
+from batchlens.training.sampling import LABELS, MODEL, OTHER, Batches, Preparation, derive_seed
 from batchlens.training.workloads import Workload
 
 # A run has diverged when the losses of so many batches on end are above twice the initial loss.
@@ -125,7 +126,7 @@ class _LossWatch:
     """Tells from the losses of the batches whether a run has diverged."""
 
     def __init__(self, device: torch.device) -> None:
-        self.initial, self.high = math.inf, 0
+        self.initial, self.last, self.high = math.inf, math.nan, 0
         self.unread: list[Tensor] = []
         self.at_a_time = 1 if device.type == "cpu" else _LOSSES_AT_A_TIME
 
@@ -137,6 +138,7 @@ class _LossWatch:
         values = [loss.item() for loss in self.unread]
         self.unread.clear()
         for value in values:
+            self.last = value
             if not math.isfinite(value):
                 return f"the training loss is {value}"
             self.high = self.high + 1 if value > 2 * self.initial else 0
@@ -168,7 +170,10 @@ class _Run:
         self.first = prepare.inputs(data.train.inputs[first]), prepare.targets(data.train.targets[first])
         self.losses = _LossWatch(arguments.device)
         self.evaluator = self._make_evaluator(data, prepare)
-        self.optimizer = recipe.build(self.model, settings, workload.likelihood)
+        self.optimizer = recipe.build(
+            self.model, settings, Task(workload.likelihood, derive_seed(arguments.seed, LABELS))
+        )
+        self.observe = getattr(self.optimizer, "observe", None)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.factor = arguments.learning_rate_factor()
         self.batches = Batches(
@@ -196,6 +201,8 @@ class _Run:
             self._resume()
             try:
                 status, reason = self._train(watch, stop)
+            except CurvatureError as error:
+                status, reason = "diverged", str(error)
             except (MemoryError, RuntimeError) as error:
                 status, reason = "failed", f"{type(error).__name__}: {error}".partition("\n")[0]
         if self.checkpoint is not None:
@@ -239,6 +246,8 @@ class _Run:
         losses = []
         for inputs, targets in self.batches.slices(self.step):
             outputs = self.model(inputs)
+            if self.observe is not None:
+                self.observe(outputs)
             loss = arguments.workload.loss(outputs, targets).sum() / arguments.batch_size
             loss.backward()
             losses.append(loss.detach())
@@ -285,8 +294,7 @@ class _Run:
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
             "difficulty": self.evaluator.difficulty,
-            "initial_loss": self.losses.initial,
-            "high": self.losses.high,
+            "losses": (self.losses.initial, self.losses.last, self.losses.high),
             "step": self.step,
             "due": self.due,
             "history": [(entry.step, entry.metric, entry.relation) for entry in self.history],
@@ -305,7 +313,7 @@ class _Run:
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
         self.evaluator.difficulty = state["difficulty"]
-        self.losses.initial, self.losses.high = state["initial_loss"], state["high"]
+        self.losses.initial, self.losses.last, self.losses.high = state["losses"]
         self.step, self.due = state["step"], state["due"]
         self.history = [Evaluation(*entry) for entry in state["history"]]
         self.clock.earlier, self.clock.evaluating = state["seconds"], state["evaluating"]
@@ -325,6 +333,7 @@ class _Run:
             status=status,
             steps=self.step if status == "reached" else None,
             steps_taken=self.step,
+            last_loss=None if math.isnan(self.losses.last) else self.losses.last,
             best_metric=best_exact(history, arguments.workload.metric.higher_is_better),
             history=history,
             seconds=self.clock.seconds,

@@ -6,13 +6,14 @@ A `Recipe` says how to build an optimizer and which settings it takes. `recipe_n
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn, optim
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from batchlens.checks import require_number
+from batchlens.checks import require_number, require_whole
+from batchlens.training.kfac import KFAC
 
 Settings = Mapping[str, float]
 
@@ -28,6 +29,13 @@ class Stepper(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
 
 
+class Task(NamedTuple):
+    """What an optimizer may want to know beside the model: the distribution behind the loss, and a seed."""
+
+    likelihood: str = "cross_entropy"
+    seed: int = 0
+
+
 @dataclass(frozen=True)
 class Setting:
     """Where a setting may lie, and its value when it is not given; None: it must be given."""
@@ -36,6 +44,12 @@ class Setting:
     low: float = 0.0
     high: float = float("inf")
     closed: tuple[bool, bool] = (True, False)
+    whole: bool = False
+
+    def check(self, name: str, value: object) -> float:
+        """`value`, if the setting can have it."""
+        number = require_number(name, value, self.low, self.high, closed=self.closed)
+        return require_whole(name, value) if self.whole else number
 
 
 _LEARNING_RATE = Setting()
@@ -47,14 +61,15 @@ class Recipe:
     """How to build an optimizer.
 
     Arguments:
-        build: from the model, the settings and the workload's likelihood ("cross_entropy" or "squared_error", which
-            curvature needs) to the optimizer. The learning rate of every parameter group is multiplied by the schedule.
+        build: from the model, the settings and the task to the optimizer. The learning rate of every parameter group is
+            multiplied by the schedule. An optimizer with a method `observe` is shown the outputs of every forward pass
+            before its backward pass.
         settings: what can be set, beside the schedule's settings.
         averaged: whether the average of the weights is what counts.
     """
 
     name: str
-    build: Callable[[nn.Module, Settings, str], Stepper]
+    build: Callable[[nn.Module, Settings, Task], Stepper]
     settings: Mapping[str, Setting] = field(default_factory=lambda: {"learning_rate": _LEARNING_RATE})
     averaged: bool = False
 
@@ -76,21 +91,21 @@ def check_settings(known: Mapping[str, Setting], given: object, what: str) -> di
         value = given.get(name, setting.default)
         if value is None:
             raise ValueError(f"`settings` must give {name}, which {what} needs.")
-        checked[name] = require_number(name, value, setting.low, setting.high, closed=setting.closed)
+        checked[name] = setting.check(name, value)
     return checked
 
 
-def _sgd(model: nn.Module, settings: Settings, likelihood: str) -> Stepper:
+def _sgd(model: nn.Module, settings: Settings, task: Task) -> Stepper:
     return optim.SGD(model.parameters(), lr=settings["learning_rate"], momentum=settings.get("momentum", 0.0))
 
 
-def _nesterov(model: nn.Module, settings: Settings, likelihood: str) -> Stepper:
+def _nesterov(model: nn.Module, settings: Settings, task: Task) -> Stepper:
     # torch refuses nesterov without momentum, where it is plain SGD.
     momentum = settings["momentum"]
     return optim.SGD(model.parameters(), lr=settings["learning_rate"], momentum=momentum, nesterov=momentum > 0)
 
 
-def _adam(model: nn.Module, settings: Settings, likelihood: str) -> Stepper:
+def _adam(model: nn.Module, settings: Settings, task: Task) -> Stepper:
     betas = settings.get("beta1", 0.0), settings["beta2"]
     return optim.Adam(model.parameters(), lr=settings["learning_rate"], betas=betas, eps=settings["epsilon"])
 
@@ -105,7 +120,7 @@ def _adamw_over(parameters: Iterable[Tensor], settings: Settings) -> optim.AdamW
     )
 
 
-def _adamw(model: nn.Module, settings: Settings, likelihood: str) -> Stepper:
+def _adamw(model: nn.Module, settings: Settings, task: Task) -> Stepper:
     return _adamw_over(model.parameters(), settings)
 
 
@@ -162,7 +177,7 @@ class Together:
         self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
 
-def _muon(model: nn.Module, settings: Settings, likelihood: str) -> Stepper:
+def _muon(model: nn.Module, settings: Settings, task: Task) -> Stepper:
     # Embeddings are tables, not maps: like vectors they go to AdamW. Updates of matched size let both share one rate.
     tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
     weights = [weight for weight in model.parameters() if weight.dim() > 1 and weight not in tables]
@@ -179,6 +194,22 @@ def _muon(model: nn.Module, settings: Settings, likelihood: str) -> Stepper:
     return Together(muon, _adamw_over(others, settings)) if others else muon
 
 
+def _kfac(model: nn.Module, settings: Settings, task: Task) -> Stepper:
+    return KFAC(
+        model,
+        task.likelihood,
+        lr=settings["learning_rate"],
+        momentum=settings.get("momentum", 0.0),
+        damping=settings["damping"],
+        kl_clip=settings["kl_clip"],
+        factor_decay=settings["factor_decay"],
+        factor_every=int(settings["factor_every"]),
+        inverse_every=int(settings["inverse_every"]),
+        other="sgd",
+        seed=task.seed,
+    )
+
+
 _MOMENTUM = {"learning_rate": _LEARNING_RATE, "momentum": _COEFFICIENT}
 _ADAM_WITHOUT_MOMENTUM = {
     "learning_rate": _LEARNING_RATE,
@@ -187,6 +218,14 @@ _ADAM_WITHOUT_MOMENTUM = {
 }
 _ADAM = {**_ADAM_WITHOUT_MOMENTUM, "beta1": _COEFFICIENT}
 _ADAMW = {**_ADAM, "weight_decay": Setting(0.01)}
+_KFAC_WITHOUT_MOMENTUM = {
+    "learning_rate": _LEARNING_RATE,
+    "damping": Setting(1e-2, closed=(False, False)),
+    "kl_clip": Setting(1e-3, closed=(False, False)),
+    "factor_decay": Setting(0.95, high=1.0),
+    "factor_every": Setting(10, low=1.0, whole=True),
+    "inverse_every": Setting(20, low=1.0, whole=True),
+}
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -197,6 +236,8 @@ RECIPES: dict[str, Recipe] = {
         Recipe("adam", _adam, _ADAM),
         Recipe("adam_no_momentum", _adam, _ADAM_WITHOUT_MOMENTUM),
         Recipe("adamw", _adamw, _ADAMW),
+        Recipe("kfac", _kfac, {**_KFAC_WITHOUT_MOMENTUM, "momentum": _COEFFICIENT}),
+        Recipe("kfac_no_momentum", _kfac, _KFAC_WITHOUT_MOMENTUM),
         Recipe("muon", _muon, {**_ADAMW, "momentum": Setting(0.95, high=1.0)}),
     )
 }

@@ -15,7 +15,7 @@ class Record:
     """One run, from its settings to how it ended.
 
     `steps` is the first evaluated step that met the target, None where none did; `steps_taken` is how far the run went.
-    `seconds` holds the whole run, `evaluation_seconds` the part of it that was not training.
+    `last_loss` is the training loss of the last batch. `seconds` holds the whole run, `evaluation_seconds` the part of it that was not training.
     """
 
     workload: str
@@ -31,6 +31,7 @@ class Record:
     steps: int | None
     steps_taken: int
     best_metric: float | None
+    last_loss: float | None
     history: tuple[Evaluation, ...]
     seconds: float
     evaluation_seconds: float

@@ -9,7 +9,7 @@ from torch import Tensor
 from batchlens.training.data import Dataset, apply_crops, draw_crops
 
 # What the random numbers of a run are for; each use has a stream of its own.
-MODEL, ORDER, CROPS, OTHER = range(4)
+MODEL, ORDER, CROPS, OTHER, LABELS = range(5)
 
 
 def derive_seed(seed: int, use: int, number: int = 0) -> int:

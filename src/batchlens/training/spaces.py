@@ -55,13 +55,21 @@ MOMENTUM = Range(0.5, 0.999, "log_one_minus")
 AVERAGING = Range(0.5, 0.999, "log_one_minus")
 
 
-def first_order_spaces(sgd: Range, momentum: Range, adam: Range, decay: Space | None = None) -> dict[str, Space]:
-    """Search spaces of every first-order optimizer, and of each with averaging, around three ranges of learning rates.
+def search_spaces(
+    sgd: Range, momentum: Range, adam: Range, kfac: Range, decay: Space | None = None
+) -> dict[str, Space]:
+    """Search spaces of every optimizer, and of each with averaging, around four ranges of learning rates.
 
     `decay` holds the ranges of the learning-rate schedule's settings, searched along.
     """
     betas = {"beta2": Range(0.9, 0.9999, "log_one_minus"), "epsilon": Range(1e-10, 1e-3)}
     adam_space = {"learning_rate": adam, "beta1": MOMENTUM, **betas}
+    kfac_space = {
+        "learning_rate": kfac,
+        "damping": Range(1e-4, 1.0),
+        "kl_clip": Range(1e-4, 1e-1),
+        "factor_decay": Range(0.8, 0.99, "log_one_minus"),
+    }
     spaces: dict[str, Space] = {
         "sgd": {"learning_rate": sgd},
         "momentum": {"learning_rate": momentum, "momentum": MOMENTUM},
@@ -69,6 +77,8 @@ def first_order_spaces(sgd: Range, momentum: Range, adam: Range, decay: Space | 
         "adam": adam_space,
         "adam_no_momentum": {"learning_rate": adam, **betas},
         "adamw": {**adam_space, "weight_decay": Range(1e-5, 1e-1)},
+        "kfac": {**kfac_space, "momentum": MOMENTUM},
+        "kfac_no_momentum": kfac_space,
         "muon": {**adam_space, "momentum": MOMENTUM, "weight_decay": Range(1e-5, 1e-1)},
     }
     spaces |= {f"{name}+ema": {**space, "averaging": AVERAGING} for name, space in spaces.items()}
