@@ -53,8 +53,8 @@ def test_golden_step(workload: str) -> None:
     need_data(workload)
     found = loss_after(workload, 3, 0.01)
     assert found == pytest.approx(GOLDEN[workload], rel=2e-3), (
-        f"{workload} trains differently than it did. Where model, data, sampling, loss or optimizer was meant to change, "
-        f"write {found:.5f} into GOLDEN and say in CHANGELOG.md that results are not comparable; else it is a mistake."
+        f"{workload} trains differently than it did. Where model, data, sampling or loss was meant to change, "
+        f"write {found:.5f} into GOLDEN and say in CHANGELOG.md that results do not compare; else it is a mistake."
     )
 
 
