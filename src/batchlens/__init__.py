@@ -25,25 +25,35 @@ if TYPE_CHECKING:
     from batchlens.theory.rule import UpdateRule
     from batchlens.theory.schedules import Schedule, best_schedule, optimal_schedule
     from batchlens.theory.tuning import BestRisk, Tuned, best_risk, scaling_curve, tune
+    from batchlens.training.kfac import KFAC
+    from batchlens.training.loop import train
+    from batchlens.training.optimizers import Recipe
+    from batchlens.training.record import Record
+    from batchlens.training.workloads import Workload, find_workload
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "KFAC",
     "BatchlensError",
     "BestRisk",
     "CriticalBatchSize",
     "HittingTime",
     "NoisyQuadratic",
+    "Recipe",
+    "Record",
     "RiskTerms",
     "ScalingCurve",
     "Schedule",
     "Tuned",
     "UpdateRule",
+    "Workload",
     "__version__",
     "best_risk",
     "best_schedule",
     "convergence_rate",
     "critical_batch_size",
+    "find_workload",
     "hitting_time",
     "is_stable",
     "lower_bound_risk",
@@ -56,6 +66,7 @@ __all__ = [
     "scaling_curve",
     "steady_state_risk",
     "steps_to_target",
+    "train",
     "tune",
     "tune_ready_made",
 ]
@@ -79,6 +90,11 @@ _NAMES_BY_MODULE = {
     "theory.rule": ["UpdateRule"],
     "theory.schedules": ["Schedule", "best_schedule", "optimal_schedule"],
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
+    "training.kfac": ["KFAC"],
+    "training.loop": ["train"],
+    "training.optimizers": ["Recipe"],
+    "training.record": ["Record"],
+    "training.workloads": ["Workload", "find_workload"],
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
@@ -88,7 +104,13 @@ if not TYPE_CHECKING:  # a type checker that saw this would accept misspelt name
     def __getattr__(name: str) -> object:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        try:
+            module = import_module(f"{__name__}.{_MODULE_OF[name]}")
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(f'{name} needs torch: run `pip install "batchlens[train]"`.') from None
+        value = globals()[name] = getattr(module, name)
         return value
 
 

@@ -161,17 +161,24 @@ def _bar() -> Iterator[Callable[["Progress"], None] | None]:
         rich.MofNCompleteColumn(),
         rich.BarColumn(),
         rich.TextColumn("{task.fields[metric]}"),
-        rich.TextColumn("{task.speed:.1f} steps/s", style="dim"),
+        rich.TextColumn("{task.fields[rate]}"),
         rich.TextColumn("at most"),
         rich.TimeRemainingColumn(),
     )
     with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training", total=None, metric="")
+        task = bar.add_task("training", total=None, metric="", rate="")
 
         def watch(now: "Progress") -> None:
             latest = now.latest
             known = "" if latest is None else f"{now.metric} {latest.relation} {latest.metric:.4f}, "
-            bar.update(task, completed=now.step, total=now.max_steps, metric=f"{known}target {now.target:g}")
+            speed = bar.tasks[task].speed
+            bar.update(
+                task,
+                completed=now.step,
+                total=now.max_steps,
+                metric=f"{known}target {now.target:g}",
+                rate=f"{speed:.1f} steps/s" if speed else "",
+            )
 
         yield watch
 

@@ -10,6 +10,8 @@ from batchlens.training.metrics import Metric
 
 # Examples read between two decisions, at least and at most.
 _LEAST, _MOST = 64, 1024
+# Numbers that a model puts out at a time, at most, as far as a single example allows.
+_OUTPUTS = 2**25
 # Below this growth of the step count no new evaluation is due.
 GROWTH = 1.03
 
@@ -34,12 +36,14 @@ class Evaluator:
     """Examples to measure on, those that were hardest last time first.
 
     With a target, reading ends as soon as not even perfect scores on what is left could meet it: what has then been
-    measured is a bound on the metric. Met, the target has always been met on the whole set.
+    measured is a bound on the metric. Met, the target has always been met on the whole set. `classes` says how many
+    numbers the model puts out for each target, which bounds the memory that reading takes.
     """
 
-    def __init__(self, inputs: Tensor, targets: Tensor, metric: Metric) -> None:
+    def __init__(self, inputs: Tensor, targets: Tensor, metric: Metric, classes: int = 1) -> None:
         self.inputs, self.targets, self.metric = inputs, targets, metric
         self.difficulty = torch.zeros(len(inputs))
+        self._most = max(1, min(_MOST, _OUTPUTS // (classes * targets[0].numel())))
 
     def measure(self, model: nn.Module, step: int, target: float | None = None) -> Evaluation:
         """The metric of a model: exact where `target` is None or met, else possibly a bound."""
@@ -71,10 +75,10 @@ class Evaluator:
     def _next_size(self, read: int, lost: float, target: float | None) -> int:
         """As many examples as should settle it if they score like those read so far, and a fifth more."""
         if target is None:
-            return _MOST
+            return self._most
         allowed = abs(self.metric.best - target) * len(self.inputs)
         rate = lost / read if lost else 1.0
-        return int(min(max(_LEAST, 1.2 * (allowed - lost) / rate + 1), _MOST))
+        return int(min(max(_LEAST, 1.2 * (allowed - lost) / rate + 1), self._most))
 
     def _value(self, lost: float) -> float:
         # One division, so that 4,850 of 5,000 is the number that 0.97 is.

@@ -192,7 +192,7 @@ class _Run:
         split = data.train if self.arguments.target_on == "train" else data.validation
         part = slice(0, self.arguments.workload.evaluation_examples)
         inputs, targets = prepare.inputs(split.inputs[part]), prepare.targets(split.targets[part])
-        return Evaluator(inputs, targets, self.arguments.workload.metric)
+        return Evaluator(inputs, targets, self.arguments.workload.metric, data.classes)
 
     def go(self, watch: Callable[[Progress], None], stop: Callable[[int], Stop | None]) -> Record:
         """Trains until the target, the budget, divergence or a stop."""
