@@ -1,0 +1,97 @@
+"""K-FAC in the training loop, and against momentum SGD."""
+
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from batchlens.training.loop import Interrupted, train
+from batchlens.training.record import Record
+from batchlens.training.sources import is_present
+from batchlens.training.workloads import WORKLOADS, find_workload
+from tests.training.test_learning import need_data
+from tests.training.test_loop import final_weights, largest_difference, outcome, stop_at
+
+DIGITS = find_workload("digits")
+# The same number of settings each, at the intervals that benchmarks/bench_kfac.py times.
+KFAC = [
+    (0.1, 1e-2, 1e-3),
+    (0.3, 1e-2, 1e-2),
+    (1.0, 1e-1, 1e-2),
+    (0.3, 1e-1, 1e-2),
+    (0.1, 1e-2, 1e-2),
+    (0.3, 3e-2, 3e-3),
+]
+MOMENTUM = [(0.01, 0.95), (0.03, 0.9), (0.03, 0.95), (0.1, 0.9), (0.1, 0.95), (0.3, 0.9)]
+
+
+def fewest_steps(records: list[Record]) -> float:
+    return min((record.steps for record in records if record.steps is not None), default=math.inf)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["digits", "simple_cnn_mnist"])
+def test_fewer_steps_than_momentum_at_batch_512(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if workload != "digits" and not is_present("mnist"):
+        pytest.skip("the data set mnist is not here: batchlens data fetch mnist")
+    run = partial(train, workload, batch_size=512)
+    kfac = [
+        run(optimizer="kfac", settings={"learning_rate": rate, "damping": damping, "kl_clip": clip}, max_steps=100)
+        for rate, damping, clip in KFAC
+    ]
+    momentum = [
+        run(optimizer="momentum", settings={"learning_rate": rate, "momentum": beta}, max_steps=200)
+        for rate, beta in MOMENTUM
+    ]
+    with capsys.disabled():
+        print(f"\n{workload}, batch 512: kfac {fewest_steps(kfac)} steps, momentum {fewest_steps(momentum)} steps")
+    assert fewest_steps(kfac) < fewest_steps(momentum) < math.inf
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_every_workload_trains_with_kfac(workload: str) -> None:
+    need_data(workload)
+    record = train(
+        workload, "kfac", 32, {"learning_rate": 0.01}, max_steps=3, target=2.0 if "lm1b" not in workload else 0
+    )
+    assert (record.status, record.reason) == ("not_reached", "")
+
+
+def test_a_paper_size_factor_is_inverted_every_hundred_steps() -> None:
+    for name in WORKLOADS:
+        found = find_workload(name, "paper")
+        assert found.defaults.get("kfac", {}).get("inverse_every", 20) == (20 if name == "digits" else 100)
+
+
+def test_micro_batches_give_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"learning_rate": 0.1, "factor_every": 2, "inverse_every": 2}
+    whole, sliced = (
+        final_weights(
+            monkeypatch, partial(train, "digits", "kfac", 100, settings, max_steps=3, target=2.0, micro_batch=size)
+        )[1]
+        for size in (None, 33)
+    )
+    assert 0 < largest_difference(whole, sliced) < 1e-4
+
+
+def test_a_run_is_picked_up_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = partial(train, replace(DIGITS, target=0.9999), "kfac+ema", 32, {"learning_rate": 0.05}, max_steps=40)
+    never_stopped = final_weights(monkeypatch, run)
+    with pytest.raises(Interrupted):
+        run(checkpoint=tmp_path / "run.pt", stop=stop_at(15))
+    picked_up = final_weights(monkeypatch, partial(run, checkpoint=tmp_path / "run.pt"))
+    assert outcome(picked_up[0]) == outcome(never_stopped[0])
+    assert all(torch.equal(a, b) for a, b in zip(picked_up[1], never_stopped[1], strict=True))
+
+
+def test_a_learning_rate_that_reaches_zero_is_no_accident() -> None:
+    settings = {"learning_rate": 0.1, "total_steps": 10}
+    assert train("digits", "kfac", 64, settings, schedule="cosine", max_steps=20, target=1.0).status == "not_reached"
+
+
+def test_a_run_that_blows_up_has_diverged() -> None:
+    settings = {"learning_rate": 1e30, "kl_clip": 1e30, "damping": 1e-12}
+    assert train("digits", "kfac", 64, settings, max_steps=50).status == "diverged"
