@@ -1,0 +1,144 @@
+"""What a sweep is: declared whole, so that running it means filling in what is missing."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from batchlens.checks import require_number, require_whole
+
+# A cell is given up after so many times the trials asked for, however many of them diverged.
+MOST_NUMBERS = 5
+# Added to the batch size, makes steps of different batch sizes roughly comparable in time.
+_STEP_OVERHEAD = 100
+
+RangeTuple = tuple[float, float, str]
+Spaces = Mapping[str, Mapping[str, RangeTuple]]
+
+
+class Cell(NamedTuple):
+    """What one search is for."""
+
+    optimizer: str
+    batch_size: int
+
+    def __str__(self) -> str:
+        return f"{self.optimizer} at batch size {self.batch_size}"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every `count`-th trial, from the `index`-th on; index is in 1..count.
+
+    >>> Shard.parse("2/3")
+    Shard(index=2, count=3)
+    """
+
+    index: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """From "I/N"."""
+        index, slash, count = text.partition("/")
+        if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+            raise ValueError(f"`shard` must be I/N with I from 1 to N, got {text!r}.")
+        return cls(int(index), int(count))
+
+    def owns(self, position: int) -> bool:
+        """Whether the trial at `position` of the sweep is one of this shard."""
+        return position % self.count == self.index - 1
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Everything that the result of a sweep depends on; `sweep.declare.declare` fills it in from a workload.
+
+    Arguments:
+        trials: of each optimizer and batch size, not counting those that diverge before the best reaches the target.
+        seed: of the search points and of the runs.
+        target, target_on: what counts as trained, on the "validation" or the "train" set.
+        max_steps: the step budget of a run, one a batch size.
+        keep: how many of the best trials of a cell are known exactly; slower ones may be pruned.
+        spaces: low, high and scale of every setting, one space an optimizer, as `Workload.spaces` has them.
+    """
+
+    workload: str
+    size: str
+    optimizers: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    trials: int
+    seed: int
+    target: float
+    target_on: str
+    max_steps: tuple[int, ...]
+    keep: int
+    spaces: Spaces
+
+    def __post_init__(self) -> None:
+        for name, values in (("optimizers", self.optimizers), ("batch_sizes", self.batch_sizes)):
+            if not values:
+                raise ValueError(f"`{name}` must have at least one entry, got none.")
+            for value in values:
+                if values.count(value) > 1:
+                    raise ValueError(f"`{name}` must differ from one another, got {value} twice.")
+        for size, budget in zip(self.batch_sizes, self.max_steps, strict=True):
+            require_whole("batch_sizes", size, 1)
+            require_whole("max_steps", budget, 1)
+        require_whole("trials", self.trials, 1)
+        require_whole("seed", self.seed)
+        require_whole("keep", self.keep, 1)
+        require_number("target", self.target)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """In the order declared, optimizer by optimizer."""
+        return [Cell(optimizer, size) for optimizer in self.optimizers for size in self.batch_sizes]
+
+    def budget(self, batch_size: int) -> int:
+        """The step budget of a run."""
+        return self.max_steps[self.batch_sizes.index(batch_size)]
+
+    def cost(self, cell: Cell) -> int:
+        """Roughly in proportion to the time of a run that uses up its budget."""
+        return self.budget(cell.batch_size) * (cell.batch_size + _STEP_OVERHEAD)
+
+    def as_json(self) -> str:
+        """One JSON object; `from_json` is its inverse."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Declaration":
+        """From what `as_json` gave."""
+        document: dict[str, Any] = json.loads(text)
+        for name in ("optimizers", "batch_sizes", "max_steps"):
+            document[name] = tuple(document[name])
+        document["spaces"] = {
+            optimizer: {name: (float(low), float(high), str(scale)) for name, (low, high, scale) in space.items()}
+            for optimizer, space in document["spaces"].items()
+        }
+        return cls(**document)
+
+    def differences(self, other: "Declaration") -> list[str]:
+        """What the two do not share, beside the number of trials: "seed is 0, not 1"."""
+        names = [field.name for field in fields(self) if field.name not in ("trials", "spaces")]
+        found = [
+            f"{name} is {_words(getattr(self, name))}, not {_words(getattr(other, name))}"
+            for name in names
+            if getattr(self, name) != getattr(other, name)
+        ]
+        shared = [name for name in self.spaces if name in other.spaces]
+        return found + [
+            f"the range of {setting} for {optimizer} is {_words(self.spaces[optimizer].get(setting))}, "
+            f"not {_words(other.spaces[optimizer].get(setting))}"
+            for optimizer in shared
+            for setting in {**self.spaces[optimizer], **other.spaces[optimizer]}
+            if self.spaces[optimizer].get(setting) != other.spaces[optimizer].get(setting)
+        ]
+
+
+def _words(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,81 @@
+"""Runs one trial, in whatever process it is told to."""
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from batchlens.errors import BatchlensError
+from batchlens.training.loop import Interrupted, Stop, train
+from batchlens.training.record import Record
+from batchlens.training.workloads import Workload, find_workload
+
+Answer = dict[str, Any]
+
+
+def run_job(job: Mapping[str, Any], stop: Callable[[int], Stop | None]) -> Answer:
+    """How a trial ended, as `sweep.trial.Trial.of` reads it.
+
+    {"error": ..., "fatal": ...} where it could not be run, fatal where no other could; {"interrupted": True} where it
+    was told to stop.
+    """
+    try:
+        return _answer(_train(job, stop))
+    except Interrupted:
+        return {"interrupted": True}
+    except BatchlensError as error:
+        return {"error": str(error), "fatal": True}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "fatal": False}
+
+
+@cache
+def _workload(name: str, size: str) -> Workload:
+    """Its data set is loaded once a process."""
+    workload = find_workload(name, size)
+    return replace(workload, data=cache(workload.data))
+
+
+def _train(job: Mapping[str, Any], stop: Callable[[int], Stop | None]) -> Record:
+    checkpoint = None if job["checkpoint"] is None else Path(job["checkpoint"])
+
+    def run() -> Record:
+        return train(
+            _workload(job["workload"], job["size"]),
+            job["optimizer"],
+            job["batch_size"],
+            job["settings"],
+            seed=job["seed"],
+            max_steps=job["max_steps"],
+            target=job["target"],
+            target_on=job["target_on"],
+            device=job["device"],
+            threads=job["threads"],
+            data_dir=None if job["data_dir"] is None else Path(job["data_dir"]),
+            checkpoint=checkpoint,
+            stop=stop,
+        )
+
+    if checkpoint is None or not checkpoint.exists():
+        return run()
+    try:
+        return run()
+    except BatchlensError:  # of another version, or unreadable
+        checkpoint.unlink(missing_ok=True)
+        return run()
+
+
+def _answer(record: Record) -> Answer:
+    return {
+        "status": record.status,
+        "steps": record.steps,
+        "steps_taken": record.steps_taken,
+        "metric": record.best_metric,
+        "seconds": record.seconds,
+        "host": platform.node(),
+        "versions": dict(record.versions),
+        "reason": record.reason,
+        "history": [[entry.step, entry.metric, entry.relation] for entry in record.history],
+    }

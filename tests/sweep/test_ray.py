@@ -1,0 +1,65 @@
+"""A Ray cluster of two nodes on this machine, one of which is killed: run with -m ray."""
+
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchlens.errors import BatchlensError
+from batchlens.sweep.declare import declare
+from batchlens.sweep.execute import run_sweep
+from batchlens.sweep.progress import Progress
+from batchlens.sweep.results import cell_results
+from batchlens.sweep.store import Store
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("ray")]
+
+SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[16, 64], trials=8, keep=5, max_steps=2000)
+
+
+@pytest.fixture
+def ray() -> None:
+    pytest.importorskip("ray")
+
+
+def outcome(path: Path) -> list[object]:
+    with Store.open(path) as store:
+        results = cell_results(store)
+        keys = [trial.key for trial in store.read_trials()]
+    assert all(result.complete for result in results)
+    best = [[(trial.key, trial.steps) for trial in (result.winner, *result.runners_up) if trial] for result in results]
+    return [keys, best]
+
+
+def test_missing_cluster_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BatchlensError, match="no Ray cluster at auto: ") as caught:
+        run_sweep(SWEEP, tmp_path / "ray.sqlite", ray="auto")
+    assert "\n" not in str(caught.value)
+
+
+def test_lost_node_costs_nothing_but_time(tmp_path: Path) -> None:
+    cluster: Any = import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    node = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    killed = threading.Event()
+
+    def kill_midway(progress: Progress) -> None:
+        if progress.ran >= 8 and progress.running > 1 and not killed.is_set():
+            killed.set()
+            threading.Thread(target=lambda: cluster.remove_node(node, allow_graceful=False)).start()
+            time.sleep(0.2)
+
+    try:
+        summary = run_sweep(SWEEP, tmp_path / "ray.sqlite", ray=cluster.address, watch=kill_midway)
+    finally:
+        cluster.shutdown()
+    assert killed.is_set()
+    assert summary.complete
+    assert summary.failed == 0
+    assert summary.retried > 0
+    print(f"{summary.ended} trials in {summary.seconds:.0f} s, {summary.retried} run again after the node was lost")
+    run_sweep(SWEEP, tmp_path / "local.sqlite", workers=2)
+    assert outcome(tmp_path / "ray.sqlite") == outcome(tmp_path / "local.sqlite")

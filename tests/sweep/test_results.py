@@ -1,0 +1,72 @@
+import itertools
+import math
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from batchlens.sweep.plan import Cell
+from batchlens.sweep.results import CellResult, cell_results
+from batchlens.sweep.store import Store
+from batchlens.sweep.trial import Key, Status, Task
+from tests.sweep.simulation import BUDGET, make_declaration, make_trial
+
+CELL = Cell("sgd", 16)
+ENDS: list[tuple[Status, int]] = [
+    ("reached", 9),
+    ("pruned", 10),
+    ("diverged", 2),
+    ("reached", 7),
+    ("not_reached", BUDGET),
+]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> list[CellResult]:
+    with Store.open_to_write(tmp_path / "sweep.sqlite", make_declaration(trials=4)) as store:
+        for number, (status, taken) in enumerate(ENDS):
+            position = {"learning_rate": 0.99 if number == 3 else 0.5, "momentum": 0.5}
+            store.add(make_trial(Task(Key(*CELL, number), position, {}, 0, BUDGET), status, taken))
+        again = Task(Key(*CELL, 3, 1), {}, {}, 1, BUDGET)
+        store.add(make_trial(again, "reached", 8))
+        return cell_results(store)
+
+
+def test_winner_runners_up_and_counts(results: list[CellResult]) -> None:
+    result = results[0]
+    assert result.winner is not None
+    assert (result.winner.key.number, result.winner.steps) == (3, 7)
+    assert [trial.key.number for trial in result.runners_up] == [0]
+    assert (result.counted, result.complete) == (4, True)
+    assert result.statuses == {"reached": 2, "pruned": 1, "diverged": 1, "not_reached": 1}
+    assert result.steps_saved == BUDGET - 10
+    assert result.repeat_steps() == [8]
+
+
+def test_flags(results: list[CellResult]) -> None:
+    assert results[0].flags == ("the winner's learning_rate is near the high end of its range",)
+    assert results[1].flags == ("not all trials have been run",)
+    assert results[1].winner is None
+
+
+def test_best_of_n_is_the_mean_over_all_draws(results: list[CellResult]) -> None:
+    steps = [9, math.inf, 7, math.inf]
+    for drawn, chance, expected in results[0].best_of():
+        best = [min(draw) for draw in itertools.combinations(steps, drawn)]
+        reached = [value for value in best if value < math.inf]
+        assert chance == pytest.approx(len(reached) / len(best))
+        assert expected == pytest.approx(fmean(reached))
+
+
+def test_bootstrap_resamples_the_trials_that_count(results: list[CellResult]) -> None:
+    sample = results[0].bootstrap(20_000)
+    assert np.nanmin(sample) == 7
+    assert np.mean(sample == 7) == pytest.approx(1 - (3 / 4) ** 4, abs=0.01)
+    assert np.mean(np.isnan(sample)) == pytest.approx((2 / 4) ** 4, abs=0.01)
+    np.testing.assert_array_equal(sample, results[0].bootstrap(20_000))
+
+
+def test_results_of_a_cell_without_trials(results: list[CellResult]) -> None:
+    assert results[1].best_of() == []
+    assert np.isnan(results[1].bootstrap(3)).all()

@@ -1,0 +1,274 @@
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from batchlens.errors import BatchlensError
+from batchlens.sweep import lock
+from batchlens.sweep.cells import Generation
+from batchlens.sweep.export import export_csv, merge_stores
+from batchlens.sweep.plan import Cell
+from batchlens.sweep.store import Store
+from batchlens.sweep.trial import Key, Trial
+from tests.sweep.simulation import make_declaration
+
+SWEEP = make_declaration()
+CELL = Cell("sgd", 16)
+
+
+def make_trial(number: int = 0, **changes: object) -> Trial:
+    trial = Trial(
+        key=Key(*CELL, number),
+        position={"learning_rate": 0.5, "momentum": 0.9},
+        parameters={"learning_rate": 0.1, "momentum": 0.9},
+        seed=7,
+        status="reached",
+        steps=12,
+        steps_taken=12,
+        metric=0.95,
+        seconds=1.5,
+        host="here",
+        versions={"torch": "2"},
+        history=((0, 0.1, "<="), (12, 0.95, "=")),
+    )
+    return replace(trial, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sweep.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store.open_to_write(path, SWEEP) as store:
+        yield store
+
+
+def test_what_is_kept_is_what_is_read(store: Store, path: Path) -> None:
+    trials = [make_trial(0), make_trial(1, status="failed", steps=None, metric=None, reason="why", history=())]
+    for trial in trials:
+        store.add(trial)
+    with Store.open(path) as reader:
+        assert reader.read_trials(histories=True) == trials
+        assert reader.declaration == SWEEP
+
+
+def test_tables_as_frames(store: Store) -> None:
+    store.add(make_trial(0))
+    store.add(make_trial(1, status="pruned", steps=None, metric=None, history=((0, 0.1, "<="),)))
+    trials, histories = store.trials(), store.histories()
+    assert trials["steps"].isna().tolist() == [False, True]
+    assert trials["parameters"][0] == {"learning_rate": 0.1, "momentum": 0.9}
+    assert histories[["number", "step"]].to_numpy().tolist() == [[0, 0], [0, 12], [1, 0]]
+
+
+def test_frames_of_an_empty_store(store: Store, tmp_path: Path) -> None:
+    assert len(store.trials()) == len(store.histories()) == 0
+    export_csv(store, tmp_path / "tables")
+
+
+def test_trial_is_never_kept_twice(store: Store) -> None:
+    store.add(make_trial())
+    with pytest.raises(BatchlensError, match="UNIQUE"):
+        store.add(make_trial())
+    assert len(store.read_trials(histories=True)[0].history) == 2
+
+
+def test_generations_are_kept(store: Store) -> None:
+    wider = Generation(4, {"learning_rate": (-0.5, 1.0), "momentum": (0.0, 1.0)})
+    store.add_generation(CELL, wider)
+    assert store.generations()[CELL][1:] == [wider]
+    assert store.generations()[Cell("sgd", 64)][1:] == []
+
+
+def test_reading_needs_no_torch(store: Store, path: Path) -> None:
+    store.add(make_trial())
+    code = (
+        "import sys; from batchlens.sweep.store import Store; from batchlens.sweep.results import cell_results\n"
+        f"with Store.open({str(path)!r}) as store: cell_results(store), store.trials(), store.histories()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_file_that_is_no_store_is_refused(path: Path) -> None:
+    path.write_text("optimizer,steps\nsgd,12\n" * 100, encoding="utf-8")
+    with pytest.raises(BatchlensError, match="is not a sweep's store"):
+        Store.open(path)
+    with pytest.raises(BatchlensError, match="is not a sweep's store"):
+        Store.open_to_write(path, SWEEP)
+
+
+def test_other_database_is_refused(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE trials (a)")
+    connection.close()
+    for open_it in (Store.open, lambda path: Store.open_to_write(path, SWEEP)):
+        with pytest.raises(BatchlensError, match="is not a sweep's store"):
+            open_it(path)
+
+
+def test_other_version_is_refused(path: Path) -> None:
+    Store.open_to_write(path, SWEEP).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(BatchlensError, match="is a store of version 99; this batchlens reads 1"):
+        Store.open(path)
+
+
+def test_missing_file_and_folder(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(BatchlensError, match="is not a file"):
+        Store.open(path)
+    with pytest.raises(BatchlensError, match="cannot be opened"):
+        Store.open_to_write(tmp_path / "nowhere" / "sweep.sqlite", SWEEP)
+
+
+def test_empty_file_is_as_good_as_none(path: Path) -> None:
+    path.touch()  # what is left where the first transaction was cut short
+    with pytest.raises(BatchlensError, match="is empty"):
+        Store.open(path)
+    with Store.open_to_write(path, SWEEP) as store:
+        assert store.read_trials() == []
+
+
+def test_other_declaration_is_refused_with_what_differs(path: Path) -> None:
+    Store.open_to_write(path, SWEEP).close()
+    with pytest.raises(BatchlensError, match=r"holds another sweep: seed is 0, not 3; keep is 2, not 4\."):
+        Store.open_to_write(path, replace(SWEEP, seed=3, keep=4))
+
+
+def test_trials_may_grow_but_not_shrink(path: Path) -> None:
+    Store.open_to_write(path, SWEEP).close()
+    with Store.open_to_write(path, replace(SWEEP, trials=9)) as store:
+        assert store.declaration.trials == 9
+    with pytest.raises(BatchlensError, match="was made for 9 trials; it cannot be cut to 4"):
+        Store.open_to_write(path, SWEEP)
+
+
+def test_other_shard_is_refused(path: Path) -> None:
+    Store.open_to_write(path, SWEEP, "1/2").close()
+    with pytest.raises(BatchlensError, match="holds shard 1/2, not the whole sweep"):
+        Store.open_to_write(path, SWEEP)
+
+
+def test_store_in_use_is_refused(store: Store, path: Path) -> None:
+    with pytest.raises(BatchlensError, match=f"is in use by a sweep on .* \\(process {os.getpid()}\\)"):
+        Store.open_to_write(path, SWEEP)
+
+
+def test_closed_store_is_free(store: Store, path: Path) -> None:
+    store.close()
+    Store.open_to_write(path, SWEEP).close()
+
+
+def set_lock(path: Path, **values: object) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        for name, value in values.items():
+            connection.execute(f"UPDATE lock SET {name} = ?", (value,))
+    connection.close()
+
+
+def test_lock_of_a_dead_process_is_taken_over(store: Store, path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    set_lock(path, pid=ended.pid)
+    Store.open_to_write(path, SWEEP).close()
+    with pytest.raises(BatchlensError, match="was taken over by another sweep"):
+        store.add(make_trial())
+
+
+def test_number_of_a_dead_process_in_use_again_is_noticed(store: Store, path: Path) -> None:
+    set_lock(path, started="at another time")
+    Store.open_to_write(path, SWEEP).close()
+
+
+@pytest.mark.parametrize(("age", "alive"), [(10, True), (100, False)])
+def test_lock_of_another_machine_lasts_as_long_as_its_heartbeat(
+    store: Store, path: Path, age: int, alive: bool
+) -> None:
+    set_lock(path, host="elsewhere", heartbeat=time.time() - age)
+    if alive:
+        with pytest.raises(BatchlensError, match="in use by a sweep on elsewhere"):
+            Store.open_to_write(path, SWEEP)
+    else:
+        Store.open_to_write(path, SWEEP).close()
+
+
+def test_heartbeat_goes_on(store: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_lock(path, heartbeat=0.0)
+    store.beat()
+    monkeypatch.setattr(lock, "HEARTBEAT", -1.0)
+    store.beat()
+    set_lock(path, host="elsewhere")
+    with pytest.raises(BatchlensError, match="in use"):
+        Store.open_to_write(path, SWEEP)
+
+
+def test_full_disk_is_one_line_and_loses_nothing(store: Store, path: Path) -> None:
+    store.add(make_trial(0))
+    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(BatchlensError, match="the disk is full") as caught:
+        store.add(make_trial(1, history=tuple((step, 0.5, "=") for step in range(5000))))
+    assert "\n" not in str(caught.value)
+    with Store.open(path) as reader:
+        assert [trial.key.number for trial in reader.read_trials()] == [0]
+
+
+def test_no_write_ahead_log(store: Store) -> None:
+    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_csv_files(store: Store, tmp_path: Path) -> None:
+    store.add(make_trial())
+    files = export_csv(store, tmp_path / "tables")
+    assert [file.name for file in files] == ["results.csv", "trials.csv", "histories.csv"]
+    header, row = (tmp_path / "tables" / "trials.csv").read_text(encoding="utf-8").splitlines()
+    assert header.startswith("optimizer,batch_size,number,repeat,learning_rate,momentum,status,steps,")
+    assert row.startswith("sgd,16,0,0,0.1,0.9,reached,12,")
+
+
+def write_store(path: Path, *trials: Trial, seed: int = 0, shard: str = "") -> Path:
+    with Store.open_to_write(path, replace(SWEEP, seed=seed), shard) as store:
+        for trial in trials:
+            store.add(trial)
+    return path
+
+
+def test_merge_joins_shards(tmp_path: Path) -> None:
+    trials = [make_trial(number) for number in range(4)]
+    inputs = [write_store(tmp_path / f"{index}", *trials[index::2], shard=f"{index + 1}/2") for index in (0, 1)]
+    merge_stores(tmp_path / "out", inputs)
+    with Store.open(tmp_path / "out") as merged:
+        assert merged.read_trials(histories=True) == trials
+        assert merged.shard == ""
+
+
+def test_merge_keeps_of_two_trials_the_one_that_says_more(tmp_path: Path) -> None:
+    pruned = make_trial(0, status="pruned", steps=None)
+    inputs = [write_store(tmp_path / "a", pruned), write_store(tmp_path / "b", make_trial(0))]
+    merge_stores(tmp_path / "out", inputs)
+    with Store.open(tmp_path / "out") as merged:
+        assert merged.read_trials(histories=True) == [make_trial(0)]
+
+
+def test_merge_refuses_other_sweeps_and_files_that_exist(tmp_path: Path) -> None:
+    inputs = [write_store(tmp_path / "a"), write_store(tmp_path / "b", seed=1)]
+    with pytest.raises(BatchlensError, match="are of different sweeps: seed is 0, not 1"):
+        merge_stores(tmp_path / "out", inputs)
+    with pytest.raises(BatchlensError, match="is there already"):
+        merge_stores(tmp_path / "a", inputs)
+
+
+def test_merge_refuses_a_store_in_use(store: Store, path: Path, tmp_path: Path) -> None:
+    with pytest.raises(BatchlensError, match="is in use"):
+        merge_stores(tmp_path / "out", [path])
