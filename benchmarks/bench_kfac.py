@@ -20,7 +20,7 @@ from batchlens.training.kfac import KFAC
 from batchlens.training.optimizers import RECIPES
 from batchlens.training.workloads import find_workload
 
-BATCH_SIZE, ROUNDS = 256, 5
+BATCH_SIZE, ROUNDS, LIMIT = 256, 9, 2.0
 
 
 def intervals() -> tuple[int, int]:
@@ -98,7 +98,7 @@ def main() -> None:
     )
     print(
         f"K-FAC takes {statistics.median(ratios):.2f} of momentum's time (median of {ROUNDS} rounds of {inverse_every};"
-        f" {min(ratios):.2f} to {max(ratios):.2f})"
+        f" {min(ratios):.2f} to {max(ratios):.2f}): {'within' if statistics.median(ratios) <= LIMIT else 'OVER'} {LIMIT}"
     )
     backward = statistics.median(extra) / unit
     print(

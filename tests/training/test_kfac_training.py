@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
+import batchlens
 from batchlens.training.loop import Interrupted, train
 from batchlens.training.record import Record
 from batchlens.training.sources import is_present
@@ -90,6 +93,27 @@ def test_a_run_is_picked_up_to_the_bit(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_learning_rate_that_reaches_zero_is_no_accident() -> None:
     settings = {"learning_rate": 0.1, "total_steps": 10}
     assert train("digits", "kfac", 64, settings, schedule="cosine", max_steps=20, target=1.0).status == "not_reached"
+
+
+def test_a_learning_rate_that_rises_keeps_steps_clipped() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    inputs, targets = torch.randn(64, 8), torch.randint(4, (64,))
+    optimizer = batchlens.KFAC(model, lr=0.0, momentum=0.9, damping=1e-3, kl_clip=1e-3)
+
+    def step(rate: float) -> float:
+        before = [weight.detach().clone() for weight in model.parameters()]
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        optimizer.observe(outputs)
+        functional.cross_entropy(outputs, targets).backward()
+        optimizer.step()
+        return math.hypot(*(float((a.detach() - b).norm()) for a, b in zip(model.parameters(), before, strict=True)))
+
+    moves = [step(rate) for rate in (0.0, 0.0, 0.0, 1.0, 1.0)]
+    assert moves[:3] == [0.0, 0.0, 0.0]
+    assert moves[4] < 3 * moves[3] < 3.0
 
 
 def test_a_run_that_blows_up_has_diverged() -> None:

@@ -210,7 +210,7 @@ def test_progress_is_told_after_every_step() -> None:
     seen: list[Progress] = []
     train("digits", "sgd", 8, {"learning_rate": 0.1}, max_steps=5, watch=seen.append)
     assert [progress.step for progress in seen] == [1, 2, 3, 4, 5]
-    assert {(progress.max_steps, progress.metric, progress.target) for progress in seen} == {(5, "accuracy", 0.95)}
+    assert {(progress.max_steps, progress.metric, progress.target) for progress in seen} == {(5, "accuracy", 0.97)}
 
 
 class Dropping(nn.Module):
@@ -282,6 +282,35 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     saved.write_bytes(saved.read_bytes()[:100])
     with pytest.raises(BatchlensError, match=r"run\.pt is not a checkpoint that can be read; delete it"):
         train("digits", "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved)
+
+
+def test_a_run_that_failed_keeps_its_checkpoint(tmp_path: Path) -> None:
+    saved = tmp_path / "run.pt"
+    with pytest.raises(Interrupted):
+        train("digits", "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved, stop=stop_at(3))
+
+    def lack_memory(_: int) -> None:
+        raise MemoryError
+
+    record = train("digits", "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved, stop=lack_memory)
+    assert (record.status, record.reason) == ("failed", "MemoryError: ")
+    assert saved.exists()
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    saved = tmp_path / "run.pt"
+    with pytest.raises(Interrupted):
+        train(DIGITS, "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved, stop=stop_at(3))
+    with pytest.raises(BatchlensError, match="belongs to a run with shapes"):
+        train(replace(DIGITS, model=Dropping), "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved)
+    with pytest.raises(BatchlensError, match="belongs to a run with source"):
+        train(replace(DIGITS, source="edited"), "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BatchlensError, match=r"run\.pt cannot be written \(.+\); choose another checkpoint"):
+        train("digits", "sgd", 8, {"learning_rate": 0.1}, checkpoint=tmp_path / "file" / "run.pt")
 
 
 def test_a_pruned_run_says_how_far_it_went() -> None:

@@ -187,7 +187,7 @@ def test_decay_is_searched_in_parts_of_the_budget(name: str) -> None:
     for max_steps in (500, 12_345):
         space = found.space("sgd", max_steps)
         steps = space["decay_steps"]
-        assert (steps.low, steps.high, steps.scale) == (parts.low * max_steps, parts.high * max_steps, "linear")
+        assert (steps.low, steps.high, steps.scale) == (parts.low * max_steps, parts.high * max_steps, "log")
         assert 0 < steps.low < steps.high <= max_steps
         assert space["learning_rate"] == found.spaces["sgd"]["learning_rate"]
         assert 0 < space["final_fraction"].low < space["final_fraction"].high < 1

@@ -86,6 +86,9 @@ def train_command(
     from batchlens.training.sources import import_extra
 
     import_extra("torch")
+    names = [name for name, _ in settings]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(f"--set must give a setting once, got {repeated[0]} {names.count(repeated[0])} times.")
     from batchlens.training.arguments import check_arguments
     from batchlens.training.loop import Interrupted, train
 
@@ -138,6 +141,7 @@ def _stopping() -> Iterator[Callable[[int], Any]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
+        click.echo("batchlens: stopping after this step; once more to stop at once", err=True)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

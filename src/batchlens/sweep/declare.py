@@ -41,7 +41,7 @@ def declare(
 
     >>> sweep = declare("digits", ["sgd"], batch_sizes=[64], trials=20)
     >>> sweep.target, sweep.max_steps, sweep.spaces["sgd"]["learning_rate"]
-    (0.95, (1563,), (0.001, 3.0, 'log'))
+    (0.97, (1563,), (0.001, 3.0, 'log'))
     """
     found = find_workload(workload, size)
     names = tuple(str(name) for name in require_sequence("optimizers", optimizers))

@@ -90,8 +90,8 @@ def cell_results(store: Store) -> list[CellResult]:
     for trial in trials:
         if trial.key.repeat:
             repeats.setdefault(trial.key.cell, []).append(trial)
-    counts = {search.cell: len(counted(search.members)) for search in searches}
-    usual = Counter(counts.values()).most_common(1)[0][0]
+    counts = Counter(len(counted(search.members)) for search in searches if search.length is not None)
+    usual = counts.most_common(1)[0][0] if counts else 0
     return [_result(search, declaration, repeats.get(search.cell, []), usual) for search in searches]
 
 

@@ -53,6 +53,7 @@ class Arguments:
         return {
             "workload": self.workload.name,
             "size": self.workload.size,
+            "source": self.workload.source,
             "optimizer": self.recipe.name,
             "settings": dict(self.settings),
             **{name: getattr(self, name) for name in names},
@@ -103,7 +104,7 @@ def check_arguments(
         settings=_check_settings(workload, recipe, schedule, settings, max_steps),
         seed=require_whole("seed", options.get("seed", 0)),
         max_steps=max_steps,
-        micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload.slice_multiple),
+        micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload),
         schedule=schedule,
         target=usual_target if target is None else require_number("target", target),
         target_on=target_on,
@@ -126,9 +127,10 @@ def _check_settings(
     return check_settings({**of_optimizer, **of_schedule}, settings, recipe.name)
 
 
-def _check_micro_batch(micro_batch: int | None, batch_size: int, multiple: int) -> int:
+def _check_micro_batch(micro_batch: int | None, batch_size: int, workload: Workload) -> int:
     if micro_batch is None:
-        return batch_size
+        return min(workload.micro_batch, batch_size)
+    multiple = workload.slice_multiple
     micro_batch = require_whole("micro_batch", micro_batch, 1)
     if micro_batch < batch_size and micro_batch % multiple:
         raise ValueError(f"`micro_batch` must be a multiple of {multiple}, the ghost size, got {micro_batch}.")

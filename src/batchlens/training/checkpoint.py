@@ -11,9 +11,18 @@ import torch
 from batchlens.errors import BatchlensError
 
 
+def prepare_checkpoint(path: Path) -> Path:
+    """The file, if one can be written there: better said now than after hours."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        raise BatchlensError(f"{path} cannot be written ({error.strerror}); choose another checkpoint.") from None
+
+
 def save_checkpoint(path: Path, identity: dict[str, Any], state: dict[str, Any]) -> None:
     """Writes a run's state in one go: whoever looks sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from batchlens.checks import require_whole
 from batchlens.training.arguments import Arguments, Options, check_arguments, versions
-from batchlens.training.checkpoint import load_checkpoint, save_checkpoint
+from batchlens.training.checkpoint import load_checkpoint, prepare_checkpoint, save_checkpoint
 from batchlens.training.data import Dataset
 from batchlens.training.evaluation import Evaluation, Evaluator, next_evaluation
 from batchlens.training.kfac import CurvatureError
+from batchlens.training.models.normalization import GHOST_SIZE
 from batchlens.training.optimizers import Recipe, Task, average_of
 from batchlens.training.record import Record, Status, best_exact
 from batchlens.training.sampling import LABELS, MODEL, OTHER, Batches, Preparation, derive_seed
@@ -91,7 +92,8 @@ def train(
     """
     checked = check_arguments(workload, optimizer, batch_size, settings, **options)
     with _threads(None if threads is None else require_whole("threads", threads, 1)):
-        run = _Run(checked, checked.workload.data(data_dir), checkpoint)
+        kept = None if checkpoint is None else prepare_checkpoint(Path(checkpoint))
+        run = _Run(checked, checked.workload.data(data_dir), kept)
         return run.go(watch or (lambda _: None), stop or (lambda _: None))
 
 
@@ -109,7 +111,10 @@ class _Clock:
     """Seconds of a run, and which of them evaluations took."""
 
     def __init__(self) -> None:
-        self.earlier, self.evaluating, self.started = 0.0, 0.0, time.perf_counter()
+        self.earlier, self.evaluating, self.started = 0.0, 0.0, 0.0
+
+    def start(self) -> None:
+        self.started = time.perf_counter()
 
     @property
     def seconds(self) -> float:
@@ -133,8 +138,10 @@ class _LossWatch:
     def diverges(self, loss: Tensor) -> str:
         """Why the run has diverged, or nothing."""
         self.unread.append(loss)
-        if len(self.unread) < self.at_a_time:
-            return ""
+        return self.read() if len(self.unread) >= self.at_a_time else ""
+
+    def read(self) -> str:
+        """Looks at the losses that have come in."""
         values = [loss.item() for loss in self.unread]
         self.unread.clear()
         for value in values:
@@ -179,14 +186,19 @@ class _Run:
         self.batches = Batches(
             data, arguments.batch_size, arguments.micro_batch, arguments.seed, workload.augment, arguments.device
         )
+        self.identity = arguments.identity() | {
+            "examples": [len(data.train), len(data.validation)],
+            "shapes": [list(weight.shape) for weight in self.model.parameters()],
+        }
         self.step, self.due = 0, 0
         self.history: list[Evaluation] = []
 
     def _initial_loss(self) -> float:
-        inputs, targets = self.first
+        loss = self.arguments.workload.loss
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             # In training mode, as are the losses it is compared with; on a copy, whose statistics do not matter.
-            return float(self.arguments.workload.loss(self.shown(inputs), targets).mean())
+            parts = zip(*(part.split(GHOST_SIZE) for part in self.first), strict=True)
+            return float(sum(loss(self.shown(inputs), targets).sum() for inputs, targets in parts) / len(self.first[0]))
 
     def _make_evaluator(self, data: Dataset, prepare: Preparation) -> Evaluator:
         split = data.train if self.arguments.target_on == "train" else data.validation
@@ -199,13 +211,14 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.arguments.seed, OTHER))
             self._resume()
+            self.clock.start()
             try:
                 status, reason = self._train(watch, stop)
             except CurvatureError as error:
                 status, reason = "diverged", str(error)
             except (MemoryError, RuntimeError) as error:
                 status, reason = "failed", f"{type(error).__name__}: {error}".partition("\n")[0]
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and status != "failed":  # what failed may be tried again from there
             self.checkpoint.unlink(missing_ok=True)
         return self._record(status, reason)
 
@@ -288,6 +301,7 @@ class _Run:
     def _save(self) -> None:
         if self.checkpoint is None:
             return
+        self.losses.read()
         state = {
             "model": self.model.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
@@ -301,10 +315,10 @@ class _Run:
             "seconds": self.clock.seconds,
             "evaluating": self.clock.evaluating,
         }
-        save_checkpoint(self.checkpoint, self.arguments.identity(), state)
+        save_checkpoint(self.checkpoint, self.identity, state)
 
     def _resume(self) -> None:
-        state = None if self.checkpoint is None else load_checkpoint(self.checkpoint, self.arguments.identity())
+        state = None if self.checkpoint is None else load_checkpoint(self.checkpoint, self.identity)
         if state is None:
             return
         self.model.load_state_dict(state["model"])
@@ -339,6 +353,10 @@ class _Run:
             seconds=self.clock.seconds,
             evaluation_seconds=self.clock.evaluating,
             examples=self.step * arguments.batch_size,
+            max_steps=arguments.max_steps,
+            micro_batch=arguments.micro_batch,
+            device=str(arguments.device),
+            threads=torch.get_num_threads(),
             reason=reason,
             versions=versions(),
         )

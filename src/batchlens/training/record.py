@@ -15,8 +15,8 @@ class Record:
     """One run, from its settings to how it ended.
 
     `steps` is the first evaluated step that met the target, None where none did; `steps_taken` is how far the run went.
-    `last_loss` is the training loss of the last batch. `seconds` holds the whole run, `evaluation_seconds` the part of
-    it that was not training.
+    `last_loss` is the training loss of the last batch. `seconds` counts from the first step on, `evaluation_seconds`
+    is the part of it that was not training.
     """
 
     workload: str
@@ -37,6 +37,10 @@ class Record:
     seconds: float
     evaluation_seconds: float
     examples: int
+    max_steps: int
+    micro_batch: int
+    device: str
+    threads: int
     reason: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 

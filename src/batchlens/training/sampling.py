@@ -15,7 +15,7 @@ MODEL, ORDER, CROPS, OTHER, LABELS = range(5)
 def derive_seed(seed: int, use: int, number: int = 0) -> int:
     """A seed for one use of a run's random numbers, such as the order of its third epoch."""
     state = np.random.SeedSequence((seed, use, number)).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(1))
+    return int(state[0] >> np.uint64(2))
 
 
 def _generator(seed: int, use: int, number: int) -> torch.Generator:
@@ -35,8 +35,11 @@ class Order:
         self._epochs = {
             epoch: self._epochs[epoch] if epoch in self._epochs else self._permutation(epoch) for epoch in epochs
         }
-        start = epochs[0] * self.examples
-        return torch.cat(list(self._epochs.values()))[first - start : last - start]
+        parts = [
+            order[max(first - epoch * self.examples, 0) : last - epoch * self.examples]
+            for epoch, order in self._epochs.items()
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _permutation(self, epoch: int) -> Tensor:
         return torch.randperm(self.examples, generator=_generator(self.seed, ORDER, epoch))

@@ -22,7 +22,7 @@ def linear_decay(step: int, final_fraction: float, decay_steps: float) -> float:
     >>> [linear_decay(step, final_fraction=0.2, decay_steps=10) for step in (0, 5, 10, 20)]
     [1.0, 0.6, 0.2, 0.2]
     """
-    return 1.0 - (1.0 - final_fraction) * min(step / decay_steps, 1.0)
+    return final_fraction + (1.0 - final_fraction) * (1.0 - min(step / decay_steps, 1.0))
 
 
 def cosine(step: int, total_steps: float, final_fraction: float) -> float:
@@ -40,7 +40,7 @@ def warmup_stable_decay(
 ) -> float:
     """Up in a straight line, constant, then down in a straight line to `final_fraction` at `total_steps`.
 
-    >>> [warmup_stable_decay(step, 100, 0.1, 0.2, 0.0) for step in (0, 9, 50, 90, 100)]
+    >>> [round(warmup_stable_decay(step, 100, 0.1, 0.2, 0.0), 12) for step in (0, 9, 50, 90, 100)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
     """
     rise = (step + 1) / (warmup_fraction * total_steps) if warmup_fraction else 1.0

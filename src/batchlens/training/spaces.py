@@ -12,7 +12,7 @@ Scale = Literal["log", "linear", "log_one_minus"]
 class Range:
     """An interval and the scale on which it is searched evenly; "log_one_minus" is logarithmic in 1 - value.
 
-    >>> Range(0.01, 1.0, "log").at(0.5)
+    >>> round(Range(0.01, 1.0, "log").at(0.5), 12)
     0.1
     >>> round(Range(0.5, 0.995, "log_one_minus").at(0.5), 6)
     0.95
@@ -79,7 +79,7 @@ def search_spaces(
         "adamw": {**adam_space, "weight_decay": Range(1e-5, 1e-1)},
         "kfac": {**kfac_space, "momentum": MOMENTUM},
         "kfac_no_momentum": kfac_space,
-        "muon": {**adam_space, "momentum": MOMENTUM, "weight_decay": Range(1e-5, 1e-1)},
+        "muon": {"learning_rate": adam, "momentum": MOMENTUM, "weight_decay": Range(1e-5, 1e-1)},
     }
     spaces |= {f"{name}+ema": {**space, "averaging": AVERAGING} for name, space in spaces.items()}
     return {name: {**space, **(decay or {})} for name, space in spaces.items()}

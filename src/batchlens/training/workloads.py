@@ -1,5 +1,6 @@
 """The paper's workloads: data, model, loss, metric, targets, schedule and search spaces, each declared in one place."""
 
+import hashlib
 import importlib.util
 import math
 import sys
@@ -49,11 +50,13 @@ class Workload:
         augment: whether training images are flipped and cropped at random.
         evaluation_examples: on how many examples the metric is measured, at most.
         constraint: what brings the weights back after an update.
+        micro_batch: examples that go through the model at a time, at most; it bounds memory, not the result.
         slice_multiple: what micro-batches must be a multiple of.
         max_examples, min_steps: a run's step budget uses up so many examples, but is at least so many steps.
         defaults: of an optimizer's settings, where they differ from the optimizer's own.
         batch_sizes, spaces, trials: what a sweep tries unless told otherwise. A range of `decay_steps` is in parts of
             the step budget.
+        source: a digest of the file that it comes from, set when it is read from one.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Workload:
     augment: bool = False
     evaluation_examples: int = 5_000
     constraint: Callable[[nn.Module], None] | None = None
+    micro_batch: int = 1_024
     slice_multiple: int = 1
     max_examples: int = 1_000_000
     min_steps: int = 1_000
@@ -76,6 +80,7 @@ class Workload:
     trials: int = 100
     defaults: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     size: str = "laptop"
+    source: str = ""
 
     def max_steps(self, batch_size: int) -> int:
         """The step budget of a run."""
@@ -94,7 +99,7 @@ Sizes = dict[str, Workload]
 
 # The factors of paper-size layers are inverted rarely: one of 3,137 rows takes as long as some steps.
 _RARE_INVERSES = {name: {"inverse_every": 100} for name in ("kfac", "kfac_no_momentum")}
-_DECAY = {"final_fraction": Range(1e-3, 0.1), "decay_steps": Range(0.2, 1.0, "linear")}
+_DECAY = {"final_fraction": Range(1e-3, 0.1), "decay_steps": Range(0.02, 1.0)}
 
 
 def _mnist_like(name: str, data: str, targets: Targets, evaluation_examples: int) -> Sizes:
@@ -134,6 +139,7 @@ def _cifar10(name: str, model: Callable[[], nn.Module], narrow: Callable[[], nn.
         target=targets["paper"][0],
         train_target=targets["paper"][1],
         augment=True,
+        micro_batch=512,
         defaults=_RARE_INVERSES,
         max_examples=22_500_000,
         min_steps=10_000,
@@ -145,7 +151,7 @@ def _cifar10(name: str, model: Callable[[], nn.Module], narrow: Callable[[], nn.
         paper,
         model=narrow,
         target=targets["laptop"][0],
-        evaluation_examples=300,
+        evaluation_examples=400,
         defaults={},
         train_target=targets["laptop"][1],
         max_examples=500_000,
@@ -191,6 +197,7 @@ def _transformer() -> Sizes:
         target=3.9,
         train_target=3.9,
         metric=CROSS_ENTROPY,
+        micro_batch=32,
         defaults={name: {**_RARE_INVERSES[name], "factor_decay": 0.99} for name in _RARE_INVERSES},
         max_examples=60_000_000,
         min_steps=10_000,
@@ -205,6 +212,7 @@ def _transformer() -> Sizes:
         target=5.0,
         train_target=5.0,
         evaluation_examples=96,
+        micro_batch=256,
         defaults={name: {"factor_decay": 0.99} for name in _RARE_INVERSES},
         max_examples=200_000,
         min_steps=500,
@@ -219,8 +227,8 @@ def _digits() -> Sizes:
         name="digits",
         data=partial(load, "digits"),
         model=MLP,
-        target=0.95,
-        train_target=0.97,
+        target=0.97,
+        train_target=0.99,
         max_examples=100_000,
         min_steps=300,
         batch_sizes=powers_of_two(8, 1024),
@@ -233,18 +241,18 @@ _WORKLOADS: dict[str, Sizes] = {
     sizes["paper"].name: sizes
     for sizes in (
         _mnist_like("simple_cnn_mnist", "mnist", {"paper": (0.99, 0.995), "laptop": (0.98, 0.98)}, 2_000),
-        _mnist_like("simple_cnn_fashion_mnist", "fashion_mnist", {"paper": (0.90, 0.95), "laptop": (0.85, 0.85)}, 500),
-        _cifar10("resnet8_cifar10", ResNet, partial(ResNet, width=8), {"paper": (0.70, 0.70), "laptop": (0.40, 0.40)}),
+        _mnist_like("simple_cnn_fashion_mnist", "fashion_mnist", {"paper": (0.90, 0.95), "laptop": (0.87, 0.87)}, 500),
+        _cifar10("resnet8_cifar10", ResNet, partial(ResNet, width=8), {"paper": (0.70, 0.70), "laptop": (0.45, 0.45)}),
         _normalized(
             _cifar10(
                 "resnet32_cifar10",
                 partial(ResNet, blocks=5, normalized=True),
-                partial(ResNet, blocks=5, normalized=True, width=4),
-                {"paper": (0.90, 0.95), "laptop": (0.35, 0.35)},
+                partial(ResNet, blocks=5, normalized=True, width=8),
+                {"paper": (0.90, 0.95), "laptop": (0.40, 0.40)},
             )
         ),
         _normalized(
-            _cifar10("vgg11_cifar10", VGG11, partial(VGG11, width=8), {"paper": (0.88, 0.95), "laptop": (0.5, 0.5)})
+            _cifar10("vgg11_cifar10", VGG11, partial(VGG11, width=8), {"paper": (0.88, 0.95), "laptop": (0.55, 0.55)})
         ),
         _transformer(),
         _digits(),
@@ -257,7 +265,7 @@ def find_workload(name: str, size: str = "laptop") -> Workload:
     """The workload of that name, or `workload` of `my_file.py:workload`.
 
     >>> find_workload("digits").target
-    0.95
+    0.97
     """
     size = require_choice("size", size, SIZES)
     file, colon, attribute = name.rpartition(":")
@@ -292,4 +300,4 @@ def _workload_in(path: Path, attribute: str, size: str) -> Workload:
         found = found[size]
     if not isinstance(found, Workload):
         raise BatchlensError(f"{path} has no workload called {attribute}.")
-    return found
+    return replace(found, source=hashlib.sha256(path.read_bytes()).hexdigest())

@@ -59,8 +59,8 @@ class KFAC(Optimizer):
     The Fisher block of a layer is taken as S kron A (see `batchlens.training.kfac.layers`), and step t moves by
 
         direction = (S + sqrt(damping) / pi I)^-1  gradient  (A + pi sqrt(damping) I)^-1
-        buffer   <- momentum buffer + scale direction
-        weight   <- weight - lr buffer
+        buffer   <- momentum buffer + lr scale direction
+        weight   <- weight - buffer
 
     with pi^2 = (tr A / dim A) / (tr S / dim S). The trust region ("KL clipping") holds every step, before momentum,
     to scale = min(1, sqrt(kl_clip / (lr^2 <direction, gradient>))), one number for all layers.
@@ -72,7 +72,8 @@ class KFAC(Optimizer):
     Arguments:
         model: trained as it is; hooks on its layers come off with `close()` or with the optimizer.
         loss: "cross_entropy", or "squared_error" for 1/2 ||output - target||^2 an example.
-        lr, momentum: as in torch.optim.SGD (dampening 0). A scheduler may change lr.
+        lr, momentum: as in torch.optim.SGD (dampening 0) while lr stays the same. When a scheduler changes it, what the
+            buffer holds keeps the lr that it came with, so that clipped steps stay clipped.
         damping: added to the curvature. A change of param_groups[0]["damping"] counts from the next inverse on.
         kl_clip: bound of lr^2 <direction, gradient>, or None.
         factor_decay: of the factors' running averages, corrected so that the first estimate counts in full.
@@ -254,8 +255,9 @@ class KFAC(Optimizer):
             state = self.state[parameter]
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
-            buffer = state["momentum_buffer"].mul_(momentum).add_(direction, alpha=scale)
-            parameter.add_(buffer, alpha=-lr)
+            # With the learning rate inside, a larger one later cannot undo the clipping of earlier steps.
+            buffer = state["momentum_buffer"].mul_(momentum).add_(direction, alpha=lr * scale)
+            parameter.sub_(buffer)
         self._steps += 1
         return result
 

@@ -10,8 +10,9 @@ class MLP(nn.Module):
 
     def __init__(self, inputs: int = 64, hidden: int = 64, classes: int = 10) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
-        start_for_relu(self)
+        output = nn.Linear(hidden, classes)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), output)
+        start_for_relu(self, output)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.layers(images)

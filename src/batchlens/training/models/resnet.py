@@ -51,7 +51,7 @@ class ResNet(nn.Module):
                 inputs = outputs
         self.stages = nn.Sequential(*stages)
         self.head = nn.Linear(inputs, classes)
-        start_for_relu(self)
+        start_for_relu(self, self.head)
         if normalized:
             hold_channels_at_norm_one(self)
 

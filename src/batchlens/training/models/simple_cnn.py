@@ -22,10 +22,9 @@ class SimpleCNN(nn.Module):
             nn.ReLU(),
             nn.MaxPool2d(2),
         )
-        self.head = nn.Sequential(
-            nn.Flatten(), nn.Linear(second * 7 * 7, hidden), nn.ReLU(), nn.Linear(hidden, classes)
-        )
-        start_for_relu(self)
+        output = nn.Linear(hidden, classes)
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(second * 7 * 7, hidden), nn.ReLU(), output)
+        start_for_relu(self, output)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images))

@@ -44,7 +44,7 @@ class _Layer(nn.Module):
 class Transformer(nn.Module):
     """Predicts every next token; the embedding is also the output's weight.
 
-    Positions are sinusoids. No dropout: the paper's corpus is not seen twice.
+    Positions are sinusoids; no dropout.
     """
 
     positions: Tensor

@@ -25,7 +25,7 @@ class VGG11(nn.Module):
             inputs = outputs
         self.features = nn.Sequential(*layers, nn.Flatten())
         self.head = nn.Linear(inputs, classes)
-        start_for_relu(self)
+        start_for_relu(self, self.head)
         hold_channels_at_norm_one(self)
 
     def forward(self, images: Tensor) -> Tensor:
