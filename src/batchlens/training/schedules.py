@@ -19,7 +19,7 @@ def constant(step: int) -> float:
 def linear_decay(step: int, final_fraction: float, decay_steps: float) -> float:
     """Down in a straight line to `final_fraction` at `decay_steps`, then constant (appendix F of the paper, mended).
 
-    >>> [linear_decay(step, final_fraction=0.2, decay_steps=10) for step in (0, 5, 10, 20)]
+    >>> [round(linear_decay(step, final_fraction=0.2, decay_steps=10), 12) for step in (0, 5, 10, 20)]
     [1.0, 0.6, 0.2, 0.2]
     """
     return final_fraction + (1.0 - final_fraction) * (1.0 - min(step / decay_steps, 1.0))
