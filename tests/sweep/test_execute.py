@@ -25,7 +25,7 @@ from batchlens.sweep.store import Store
 from batchlens.training.loop import train
 from batchlens.training.spaces import Range
 
-SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[256, 1024], trials=6, keep=2, max_steps=120)
+SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[256, 1024], trials=6, keep=2, target=0.9, max_steps=120)
 CRASHES = Path(__file__).with_name("crash_workload.py")
 
 
@@ -188,8 +188,8 @@ def test_error_that_every_trial_would_meet_ends_the_sweep(tmp_path: Path, name: 
 
 
 def test_store_of_another_sweep_is_refused(finished: Path) -> None:
-    with pytest.raises(BatchlensError, match=r"holds another sweep: target is 0\.95, not 0\.9"):
-        run_sweep(replace(SWEEP, target=0.9), finished)
+    with pytest.raises(BatchlensError, match=r"holds another sweep: target is 0\.9, not 0\.8"):
+        run_sweep(replace(SWEEP, target=0.8), finished)
 
 
 def test_arguments_that_exclude_each_other(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_space_of_a_cell_is_the_declared_one() -> None:
     space = cell_space(sweep, Cell("sgd", 64))
     assert space["learning_rate"] == Range(0.1, 0.2)
     assert space["decay_steps"].high == sweep.budget(64)
-    assert json.loads(sweep.as_json())["spaces"]["sgd"]["decay_steps"] == [0.2, 1.0, "linear"]
+    assert json.loads(sweep.as_json())["spaces"]["sgd"]["decay_steps"] == [0.02, 1.0, "log"]
 
 
 def test_reach_ends_where_settings_must() -> None:
