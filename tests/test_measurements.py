@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from batchlens.errors import BatchlensError
-from batchlens.measurements import FittedRuns, Interval, Run, fit_runs, read_runs
-from batchlens.scaling import DEFINITIONS, critical_batch_size
+from batchlens.measurements import FittedRuns, Run, fit_runs, read_runs
+from batchlens.scaling import DEFINITIONS, Interval, critical_batch_size
 
 SIZES = [4.0**k for k in range(1, 8)]
 PUBLISHED = {

@@ -18,19 +18,22 @@ from scipy import stats
 from batchlens.checks import FloatArray, require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.scaling import (
+    CONFIDENCE,
     DEFINITIONS,
-    CriticalBatchSize,
     Definition,
+    Estimate,
+    Interval,
     ScalingCurve,
+    critical_ends,
     fit_curves,
+    interval_of_logs,
+    percentile_interval,
     predict_curves,
-    read_curves,
 )
 
 if TYPE_CHECKING:
     from _csv import Reader as CsvReader
 
-CONFIDENCE = 0.95
 _ENOUGH_REPEATS = 5  # to tell the noise at one batch size from its own runs
 _REQUIRED = ("batch_size", "steps")
 _COLUMNS = (*_REQUIRED, "optimizer", "seconds", "repeat")
@@ -44,20 +47,6 @@ class Run(NamedTuple):
     optimizer: str = ""
     seconds: float | None = None
     repeat: str = ""
-
-
-class Interval(NamedTuple):
-    """Where the truth lies, at 95% confidence; None: open, the runs do not limit it on that side."""
-
-    low: float | None
-    high: float | None
-
-
-class Estimate(NamedTuple):
-    """A critical batch size and its interval; None where the runs give no interval."""
-
-    critical_batch_size: CriticalBatchSize
-    interval: Interval | None
 
 
 class Prediction(NamedTuple):
@@ -306,18 +295,7 @@ def _resample(
 
 
 def _critical_interval(definition: Definition, log_batch: FloatArray, noisy: FloatArray) -> Interval | None:
-    log_value, side = read_curves(definition, log_batch, noisy)
-    return _interval(np.where(side < 0, -np.inf, log_value), np.where(side > 0, np.inf, log_value))
-
-
-def _interval(log_low: FloatArray, log_high: FloatArray) -> Interval | None:
-    """Percentiles of what is known from below and from above; infinite: not known."""
-    tail = (1 - CONFIDENCE) / 2
-    low = float(np.quantile(log_low, tail, method="inverted_cdf"))
-    high = float(np.quantile(log_high, 1 - tail, method="inverted_cdf"))
-    if math.isinf(low) and math.isinf(high):
-        return None
-    return Interval(None if math.isinf(low) else math.exp(low), None if math.isinf(high) else math.exp(high))
+    return interval_of_logs(*percentile_interval(*critical_ends(definition, log_batch, noisy)))
 
 
 def _predict(
@@ -335,7 +313,7 @@ def _predict(
         interval = None
         if noisy_fits is not None:
             log_steps = np.log(predict_curves(log_size, *noisy_fits)[:, 0])
-            interval = _interval(log_steps, log_steps)
+            interval = interval_of_logs(*percentile_interval(log_steps, log_steps))
         outside = not log_batch[0] <= log_size[0] <= log_batch[-1]
         predictions.append(Prediction(size, float(predict_curves(log_size, *fit)[0, 0]), interval, outside))
     return predictions

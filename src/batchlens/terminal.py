@@ -82,17 +82,17 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 
 
 class Names(click.ParamType):  # type: ignore[type-arg]
-    """Several of the names known, separated by commas."""
+    """Several names, separated by commas; those known where these are given, else it is for the library to say."""
 
     name = "names"
 
-    def __init__(self, known: Sequence[str]) -> None:
+    def __init__(self, known: Sequence[str] = ()) -> None:
         self.known = known
 
     def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> list[str]:
         names = value if isinstance(value, list) else value.split(",")
         for name in names:
-            if name not in self.known:
+            if self.known and name not in self.known:
                 raise _bad(param, f"one or several of {', '.join(self.known)}", name)
         return names
 

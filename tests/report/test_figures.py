@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from batchlens import NoisyQuadratic, lower_bound_steps, optimal_schedule, tune
 from batchlens.report.figures import coordinates, critical, rates, steps
 from batchlens.report.figures.drawing import PALETTE, Line, batch_axis, draw_lines, figure_style, power_colour, spread
-from batchlens.report.panels import PANELS, PanelPlan
-from batchlens.report.reproduce import draw_panel
+from batchlens.report.folder import draw_panel
+from batchlens.report.panels import PANELS
+from batchlens.report.records import PanelPlan
 from batchlens.report.study import Study
 from batchlens.report.svg import FOREGROUND
 from batchlens.report.table import Table
@@ -210,7 +211,7 @@ def test_critical_batch_sizes(study: Study) -> None:
 
 
 @EACH_PANEL
-def test_panel_can_be_drawn_on_anyones_axis(study: Study, plan: PanelPlan) -> None:
+def test_panel_can_be_drawn_on_anyones_axis(study: Study, plan: PanelPlan[Study]) -> None:
     with mpl.rc_context(mpl.rcParamsDefault):
         figure = Figure()
         _, ax = figure.subplots(1, 2)
@@ -223,7 +224,7 @@ def test_panel_can_be_drawn_on_anyones_axis(study: Study, plan: PanelPlan) -> No
 
 
 @EACH_PANEL
-def test_everything_is_on_the_canvas_and_labels_do_not_overlap(study: Study, plan: PanelPlan) -> None:
+def test_everything_is_on_the_canvas_and_labels_do_not_overlap(study: Study, plan: PanelPlan[Study]) -> None:
     with figure_style():
         figure = Figure()
         ax = figure.add_subplot()
@@ -242,7 +243,7 @@ def test_everything_is_on_the_canvas_and_labels_do_not_overlap(study: Study, pla
 
 
 @pytest.mark.parametrize("plan", [plan for plan in PANELS if plan.number in WITH_BATCHES], ids=lambda plan: plan.number)
-def test_batch_axes_are_log2(study: Study, plan: PanelPlan) -> None:
+def test_batch_axes_are_log2(study: Study, plan: PanelPlan[Study]) -> None:
     ax = axis()
     plan.draw(ax, plan.data(study))
     assert ax.get_xlabel() == "batch size"
@@ -366,7 +367,7 @@ def test_palette_stands_out_in_both_modes(colour: str) -> None:
     PANELS,
     ids=lambda plan: plan.number,
 )
-def test_every_line_stands_out_in_both_modes(study: Study, plan: PanelPlan) -> None:
+def test_every_line_stands_out_in_both_modes(study: Study, plan: PanelPlan[Study]) -> None:
     ax = axis()
     plan.draw(ax, plan.data(study))
     used = {to_hex(line.get_color()) for line in ax.lines} - {FOREGROUND}

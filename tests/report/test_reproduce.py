@@ -20,8 +20,8 @@ from batchlens import BatchlensError, UpdateRule, risk, tune
 from batchlens.cli import theory as theory_commands
 from batchlens.report import claims, reproduce
 from batchlens.report.evidence import check_claims
-from batchlens.report.panels import PANELS, PanelPlan
-from batchlens.report.records import Claim
+from batchlens.report.panels import PANELS
+from batchlens.report.records import Claim, PanelPlan
 from batchlens.report.study import Study
 from batchlens.theory.tuning import FAMILIES
 from tests.report.conftest import Report
@@ -92,7 +92,7 @@ def test_the_same_parameters_give_the_same_bytes(report: Report, tmp_path: Path)
 
 
 @pytest.mark.parametrize("plan", PANELS, ids=lambda plan: plan.number)
-def test_csv_has_the_numbers_of_the_figure(report: Report, plan: PanelPlan) -> None:
+def test_csv_has_the_numbers_of_the_figure(report: Report, plan: PanelPlan[Study]) -> None:
     table = plan.data(report.study)
     rows = read_rows(report.folder / f"{plan.numbers}.csv")
     expected = [{name: "" if value is None else str(value) for name, value in row.items()} for row in table.rows()]

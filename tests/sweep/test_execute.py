@@ -55,7 +55,8 @@ def test_trial_is_the_run_that_its_row_says(finished: Path) -> None:
         trials = store.read_trials(histories=True)
     trial = next(trial for trial in trials if trial.status == "reached")
     key = trial.key
-    record = train("digits", key.optimizer, key.batch_size, trial.parameters, seed=trial.seed, max_steps=120, threads=1)
+    arguments = {"seed": trial.seed, "max_steps": 120, "target": SWEEP.target, "threads": 1}
+    record = train("digits", key.optimizer, key.batch_size, trial.parameters, **arguments)  # type: ignore[arg-type]
     assert (record.status, record.steps, record.best_metric) == (trial.status, trial.steps, trial.metric)
     assert [(entry.step, entry.metric, entry.relation) for entry in record.history] == list(trial.history)
 

@@ -11,6 +11,7 @@ import click
 
 from batchlens import __version__
 from batchlens.cli.data import data_group
+from batchlens.cli.sweeping import merge_command, report_command, sweep_command
 from batchlens.cli.theory import fit_command, reproduce_command, risk_command, schedule_command, steps_command
 from batchlens.cli.training import train_command
 from batchlens.errors import BatchlensError
@@ -34,6 +35,9 @@ for command in (
     fit_command,
     reproduce_command,
     train_command,
+    sweep_command,
+    report_command,
+    merge_command,
     data_group,
 ):
     cli.add_command(command)

@@ -25,7 +25,8 @@ from batchlens.terminal import (
 )
 
 if TYPE_CHECKING:
-    from batchlens.measurements import FittedRuns, Interval
+    from batchlens.measurements import FittedRuns
+    from batchlens.scaling import Interval
     from batchlens.theory.problem import NoisyQuadratic
     from batchlens.theory.rule import UpdateRule
 
@@ -324,10 +325,7 @@ def _fit_document(fit: "FittedRuns") -> dict[str, Any]:
 
 
 def _interval(interval: "Interval | None") -> str:
-    if interval is None:
-        return "none"
-    low, high = ("?" if end is None else f"{end:,.3g}" if end < 1000 else f"{end:,.0f}" for end in interval)
-    return f"{low} to {high}"
+    return "none" if interval is None else str(interval)
 
 
 @click.command("reproduce")

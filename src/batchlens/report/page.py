@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 from urllib.parse import quote
 
 from batchlens.report.records import Claim, Panel, Verdict
@@ -16,6 +18,15 @@ _MARKS: dict[Verdict, tuple[str, str]] = {
     "holds with a limit": ("limit", "◐"),
     "fails": ("fails", "✕"),
 }
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page above its figures; `html` is put there as it is."""
+
+    slug: str
+    heading: str
+    html: str
 
 
 def summarise(claims: Iterable[Claim]) -> str:
@@ -50,6 +61,22 @@ def render_page(
     seconds: how long it took; the only part that differs between two runs with the same parameters.
     """
     _require_distinct("claims", "name", [claim.name for claim in claims])
+    section = Section("claims", "Claims", _render_claims(claims))
+    return frame_page(title, lead, summarise(claims), [section], panels, parameters, versions, seconds)
+
+
+def frame_page(
+    title: str,
+    lead: str,
+    summary: str,
+    sections: Sequence[Section],
+    panels: Sequence[Panel],
+    parameters: Mapping[str, str],
+    versions: Mapping[str, str],
+    seconds: float,
+    appendix: Sequence[Section] = (),
+) -> str:
+    """A page of sections, figures, more sections and where the numbers come from, as HTML."""
     _require_distinct("panels", "slug", [panel.slug for panel in panels])
     paragraphs = "\n".join(f"<p>{escape(' '.join(part.split()))}</p>" for part in lead.split("\n\n") if part.strip())
     return f"""\
@@ -71,21 +98,18 @@ def render_page(
 <div class="lead">
 {paragraphs}
 </div>
-<p class="summary">{escape(summarise(claims))}</p>
+<p class="summary">{escape(summary)}</p>
 </header>
-{_render_bar(panels)}
+{_render_bar([*sections, *appendix], panels)}
 <main>
-<section id="claims" aria-labelledby="claims-heading">
-<h2 id="claims-heading">Claims</h2>
-{_render_claims(claims)}
-</section>
+{_join(map(_render_section, sections))}
 <section id="figures" aria-labelledby="figures-heading">
 <h2 id="figures-heading">Figures</h2>
 {_render_contents(panels)}
 <div class="figures">
 {_join(map(_render_panel, panels, _place(panels)))}
 </div>
-</section>
+</section>{"".join(f"{chr(10)}{_render_section(section)}" for section in appendix)}
 </main>
 <footer id="origin" aria-labelledby="origin-heading">
 <h2 id="origin-heading">Where the numbers come from</h2>
@@ -106,6 +130,38 @@ def render_page(
 """
 
 
+class Badge(NamedTuple):
+    """A few words that stand out; `kind` is "holds", "limit" or "fails"."""
+
+    kind: str
+    words: str
+
+
+def render_table(label: str, kind: str, heads: Sequence[str], rows: Iterable[Sequence[str | Badge]]) -> str:
+    """A plain table that scrolls sideways where it is too wide.
+
+    label: names it for those who cannot see it.
+    kind: a class for the style.
+    """
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    body = _join("<tr>" + "".join(f"<td>{_render_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"""\
+<div class="table {kind}" role="region" aria-label="{escape(label)}" tabindex="0">
+<table>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{body}
+</tbody>
+</table>
+</div>"""
+
+
+def _render_cell(cell: str | Badge) -> str:
+    if isinstance(cell, Badge):
+        return f'<span class="badge {cell.kind}">{escape(cell.words)}</span>'
+    return escape(cell)
+
+
 def _require_distinct(argument: str, field: str, values: Sequence[str]) -> None:
     for value, count in Counter(values).items():
         if count > 1:
@@ -120,14 +176,23 @@ def _claim_id(claim: Claim) -> str:
     return escape("claim-" + "-".join(claim.name.split()))
 
 
-def _render_bar(panels: Sequence[Panel]) -> str:
+def _render_section(section: Section) -> str:
+    return f"""\
+<section id="{section.slug}" aria-labelledby="{section.slug}-heading">
+<h2 id="{section.slug}-heading">{escape(section.heading)}</h2>
+{section.html}
+</section>"""
+
+
+def _render_bar(sections: Sequence[Section], panels: Sequence[Panel]) -> str:
+    parts = "".join(f'<a href="#{section.slug}">{escape(section.heading)}</a>' for section in sections)
     links = "".join(
         f'<a href="#figure-{panel.slug}" title="{escape(panel.title)}"'
         f' aria-label="Figure {escape(panel.number)}: {escape(panel.title)}">{escape(panel.number)}</a>'
         for panel in panels
     )
     return (
-        '<nav class="bar" aria-label="Page"><a href="#top">Top</a><a href="#claims">Claims</a>'
+        f'<nav class="bar" aria-label="Page"><a href="#top">Top</a>{parts}'
         f'<a href="#origin">Parameters</a><a href="#figures">Figures</a><span class="numbers">{links}</span></nav>'
     )
 
@@ -284,6 +349,21 @@ details p { margin-top: 0.25rem; }
 .threshold { margin-top: 0.2rem; color: var(--muted); font-size: 0.875rem; }
 .threshold span { font-weight: 600; }
 .label { display: none; }
+
+.table { overflow-x: auto; font-size: 0.9375rem; line-height: 1.45; }
+.table:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
+.table table { min-width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.table th, .table td { padding: 0.4rem 1.5rem 0.4rem 0; border-bottom: 1px solid var(--line); text-align: left;
+  vertical-align: top; }
+.table th { border-bottom-width: 2px; color: var(--muted); font-size: 0.875rem; font-weight: 600; white-space: nowrap; }
+.table td:last-child, .table th:last-child { padding-right: 0; }
+.table td { min-width: 4.5rem; }
+.critical td, .searches td:nth-child(-n+5) { white-space: nowrap; }
+.searches th, .searches td { padding-right: 1rem; }
+.searches td:nth-child(6) { min-width: 14rem; }
+.searches td:nth-child(7) { min-width: 11rem; }
+.searches td:nth-child(8) { min-width: 14rem; }
+.remark { max-width: 68ch; margin-top: 0.75rem; color: var(--muted); font-size: 0.9375rem; }
 
 .contents ul { list-style: none; columns: 24rem auto; column-gap: 2.5rem; }
 .contents li { break-inside: avoid; }

@@ -1,34 +1,12 @@
 """The report's figures, one entry each: which numbers, how they are drawn, what to see in them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from matplotlib.axes import Axes
-
 from batchlens.report.figures import coordinates, critical, rates, steps
+from batchlens.report.records import PanelPlan
 from batchlens.report.study import Study
-from batchlens.report.table import Table
 
-
-@dataclass(frozen=True)
-class PanelPlan:
-    """A figure to be made.  Panels of the same `numbers` share their CSV."""
-
-    number: str
-    title: str
-    source: str
-    caption: str
-    numbers: str
-    data: Callable[[Study], Table]
-    draw: Callable[[Axes, Table], None]
-
-    @property
-    def slug(self) -> str:
-        return f"figure-{self.number}"
-
-
-PANELS = (
+PANELS: tuple[PanelPlan[Study], ...] = (
     PanelPlan(
         "1",
         "Risk of single coordinates over time",

@@ -1,7 +1,15 @@
 """What a report is made of: claims that were checked and figures that were drawn."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from batchlens.report.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_Source = TypeVar("_Source")
 
 Verdict = Literal["holds", "holds with a limit", "fails"]
 
@@ -33,3 +41,20 @@ class Panel:
     svg: str
     png: str
     csv: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PanelPlan(Generic[_Source]):
+    """A figure to be made.  Panels of the same `numbers` share their CSV."""
+
+    number: str
+    title: str
+    source: str
+    caption: str
+    numbers: str
+    data: Callable[[_Source], Table]
+    draw: "Callable[[Axes, Table], None]"
+
+    @property
+    def slug(self) -> str:
+        return f"figure-{self.number}"

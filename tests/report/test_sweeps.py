@@ -1,0 +1,394 @@
+"""The report on a sweep: true to its store, complete, the same every time, and it needs no torch."""
+
+import csv
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from batchlens.report.figures import measured as figures
+from batchlens.report.figures.drawing import figure_style
+from batchlens.report.measured import MeasuredCell, MeasuredCurve, MeasuredSweep, read_sweep
+from batchlens.report.sweeps import MOST_PANELS, plan_panels, write_sweep_report
+from batchlens.scaling import DEFINITIONS, Interval, critical_batch_size
+from batchlens.sweep.plan import Declaration
+from batchlens.sweep.results import cell_results
+from batchlens.sweep.store import Store
+from batchlens.sweep.trial import Key, Status, Trial
+from tests.report.test_page import LOADING, NASTY, Reader
+
+BUDGET = 5000
+SIZES = (16, 64, 256, 1024)
+OPTIMIZERS = ("sgd", "momentum", "adam", "sgd+ema")
+VERSIONS = {"batchlens": "0.1", "torch": "2.9", "python": "3.11"}
+
+Fate = Callable[[str, int, Random], tuple[Status, int]]
+
+
+def scaling(optimizer: str, batch_size: int, random: Random) -> tuple[Status, int]:
+    """Perfect scaling up to a critical batch size that depends on the optimizer, with noise from the settings."""
+    critical = {"sgd": 100, "momentum": 400}.get(optimizer, 200)
+    return "reached", round(40 * (1 + critical / batch_size) * (1 + random.expovariate(3)))
+
+
+def never(*_: object) -> tuple[Status, int]:
+    return "not_reached", BUDGET
+
+
+def fill(
+    path: Path,
+    fate: Fate = scaling,
+    optimizers: Sequence[str] = OPTIMIZERS,
+    sizes: Sequence[int] = SIZES,
+    trials: int = 8,
+    most: int = 10**6,
+    repeats: int = 0,
+    **declared: Any,
+) -> MeasuredSweep:
+    """A store of made-up trials, `most` of them at the most, and what it says."""
+    usual: dict[str, Any] = {"workload": "digits", "target_on": "validation"}
+    declaration = Declaration(
+        **usual | declared,
+        size="laptop",
+        seed=0,
+        target=0.9,
+        keep=5,
+        optimizers=tuple(optimizers),
+        batch_sizes=tuple(sizes),
+        trials=trials,
+        max_steps=(BUDGET,) * len(sizes),
+        spaces={name: {"learning_rate": (0.01, 10.0, "log"), "momentum": (0.0, 0.99, "linear")} for name in optimizers},
+    )
+    keys = [Key(*cell, number) for cell in declaration.cells for number in range(trials)][:most]
+    with Store.open_to_write(path, declaration) as store:
+        with store.all_or_nothing():
+            for key in keys:
+                store.insert(make_trial(key, fate))
+            for result in cell_results(store) if repeats else ():
+                assert result.winner is not None
+                for repeat in range(1, repeats + 1):
+                    store.insert(make_trial(result.winner.key._replace(repeat=repeat), fate))
+        return read_sweep(store)
+
+
+def make_trial(key: Key, fate: Fate) -> Trial:
+    random = Random(str(key))
+    status, taken = fate(key.optimizer, key.batch_size, random)
+    position = {"learning_rate": random.uniform(0.1, 0.9), "momentum": random.uniform(0.1, 0.9)}
+    settings = {"learning_rate": random.uniform(0.01, 1), "momentum": random.uniform(0, 0.99)}
+    steps = taken if status == "reached" else None
+    return Trial(key, position, settings, key.number, status, steps, taken, 0.9, 1.0, "host", VERSIONS)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> MeasuredSweep:
+    return fill(tmp_path_factory.mktemp("store") / "sweep.sqlite", repeats=2)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def contains(interval: Interval, value: float) -> bool:
+    return (interval.low is None or interval.low <= value) and (interval.high is None or value <= interval.high)
+
+
+# ---------------------------------------------------------------------------------------------
+# Numbers
+# ---------------------------------------------------------------------------------------------
+
+
+def test_curves_are_those_of_the_fewest_steps(sweep: MeasuredSweep) -> None:
+    assert [curve.optimizer for curve in sweep.curves] == list(OPTIMIZERS)
+    for curve in sweep.curves:
+        fewest = [
+            min(scaling(*cell, Random(str(Key(*cell, number))))[1] for number in range(8))
+            for cell in ((curve.optimizer, size) for size in SIZES)
+        ]
+        assert (curve.curve.batch_sizes, curve.curve.steps) == (SIZES, tuple(fewest))
+        for estimate, definition in zip(curve.estimates, DEFINITIONS, strict=True):
+            assert estimate.critical_batch_size == critical_batch_size(SIZES, fewest, definition)
+
+
+def test_batch_sizes_rise_however_they_were_declared(tmp_path: Path) -> None:
+    found = fill(tmp_path / "sweep.sqlite", sizes=(256, 16, 64))
+    assert [cell.batch_size for cell in found.curves[0].cells] == [16, 64, 256]
+
+
+def test_intervals_contain_the_estimates(sweep: MeasuredSweep) -> None:
+    for cell in sweep.cells:
+        assert cell.interval is not None
+        assert cell.steps is not None
+        assert cell.interval.low == cell.steps  # the best of resampled trials can only be slower
+        assert cell.interval.high is None or cell.interval.high > cell.steps
+    limited = [
+        (found.value, interval) for curve in sweep.curves for found, interval in curve.estimates if interval is not None
+    ]
+    assert len(limited) >= 6
+    assert all(value is not None and contains(interval, value) for value, interval in limited)
+
+
+def test_interval_of_steps_is_that_of_the_resampled_minimum(sweep: MeasuredSweep) -> None:
+    """P(the best of n resampled is beyond the k-th of n) = (1 - k / n)^n."""
+    for cell in sweep.cells:
+        steps = sorted(trial.steps or 0 for trial in cell.result.members)
+        assert cell.interval is not None
+        assert cell.interval.high in steps[1:4]  # (5/8)^8 = 0.023, (6/8)^8 = 0.10, so the third, give or take one
+
+
+def test_a_resample_without_a_winner_leaves_the_interval_open(tmp_path: Path) -> None:
+    found = fill(
+        tmp_path / "sweep.sqlite", lambda *cell: scaling(*cell) if cell[2].random() < 0.3 else never(), ("sgd",)
+    )
+    reached = {cell.batch_size: cell.result.statuses.get("reached", 0) for cell in found.cells}
+    once = [cell for cell in found.cells if 0 < reached[cell.batch_size] <= 2]
+    assert once
+    for cell in once:  # at most two of eight: none of them is drawn with chance (6/8)^8 or more
+        assert cell.interval is not None
+        assert cell.interval.high is None
+
+
+def test_a_wide_search_gives_wide_intervals_of_the_critical_batch_size(tmp_path: Path) -> None:
+    def noise(scale: float) -> Fate:
+        return lambda name, size, random: ("reached", round(40 * (1 + 200 / size) * math.exp(scale * random.random())))
+
+    widths = []
+    for scale in (0.02, 1.0):
+        found = fill(tmp_path / f"{scale}.sqlite", noise(scale), ("sgd",), [2**k for k in range(2, 14)])
+        interval = found.curves[0].estimates[2].interval
+        assert interval is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        assert contains(interval, 200)
+        widths.append(math.log(interval.high / interval.low))
+    assert widths[0] < 0.1
+    assert widths[1] > 3 * widths[0]
+
+
+def test_one_trial_gives_no_interval(tmp_path: Path) -> None:
+    found = fill(tmp_path / "sweep.sqlite", trials=1)
+    assert all(cell.steps is not None and cell.interval is None for cell in found.cells)
+    assert all(interval is None for curve in found.curves for _, interval in curve.estimates)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "settings", "effective"),
+    [
+        ("momentum", {"learning_rate": 0.1, "momentum": 0.9}, 1.0),
+        ("nesterov+ema", {"learning_rate": 0.1, "momentum": 0.5, "averaging": 0.9}, 0.2),
+        ("kfac", {"learning_rate": 0.1, "momentum": 0.75}, 0.4),
+        ("kfac", {"learning_rate": 0.1}, None),
+        ("sgd", {"learning_rate": 0.1}, 0.1),
+        ("adam", {"learning_rate": 0.1, "beta1": 0.9}, 0.1),
+        ("muon", {"learning_rate": 0.1, "momentum": 0.9}, 0.1),
+    ],
+)
+def test_effective_learning_rate(
+    tmp_path: Path, optimizer: str, settings: dict[str, float], effective: float | None
+) -> None:
+    found = fill(tmp_path / "sweep.sqlite", optimizers=(optimizer,), sizes=(16,), trials=1).cells[0].result
+    assert found.winner is not None
+    object.__setattr__(found.winner, "parameters", settings)
+    assert MeasuredCell(found, None).effective_learning_rate == pytest.approx(effective)
+
+
+def test_best_of_n_is_the_mean_over_all_draws(sweep: MeasuredSweep) -> None:
+    rows = list(figures.best_of_data(sweep).where(optimizer="momentum", batch_size=64).rows())
+    steps = [trial.steps or 0 for trial in sweep.curves[1].cells[1].result.members]
+    assert [row["trials"] for row in rows] == list(range(1, 9))
+    for row in rows:
+        wanted = fmean(min(draw) for draw in combinations(steps, row["trials"]))
+        assert (row["chance"], row["steps"]) == (1.0, pytest.approx(wanted))
+
+
+def test_averaging_is_shown_of_pairs_only(sweep: MeasuredSweep, tmp_path: Path) -> None:
+    assert set(figures.averaging_data(sweep)["optimizer"]) == {"sgd", "sgd+ema"}
+    alone = fill(tmp_path / "sweep.sqlite", optimizers=("momentum", "sgd+ema"))
+    assert len(figures.averaging_data(alone)) == 0
+
+
+# ---------------------------------------------------------------------------------------------
+# The folder
+# ---------------------------------------------------------------------------------------------
+
+
+def test_files_and_their_numbers(sweep: MeasuredSweep, tmp_path: Path) -> None:
+    seen: list[str] = []
+    write_sweep_report(sweep, tmp_path, seen.append)
+    plans = list(plan_panels(sweep))
+    assert len(seen) == len(plans) == MOST_PANELS
+    pictures = {f"{plan.slug}.{kind}" for plan, _ in plans for kind in ("svg", "png")}
+    tables = {f"{plan.numbers}.csv" for plan, _ in plans}
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "critical.csv"} | pictures | tables
+    found = {(row["optimizer"], int(row["batch_size"])): row["steps"] for row in read_rows(tmp_path / "steps.csv")}
+    assert found == {tuple(cell.result.cell): str(cell.steps) for cell in sweep.cells}
+    rates = {(row["optimizer"], int(row["batch_size"])): row for row in read_rows(tmp_path / "learning-rates.csv")}
+    for cell in sweep.cells:
+        assert float(rates[cell.result.cell]["learning_rate"]) == cell.settings["learning_rate"]
+    repeats = read_rows(tmp_path / "repeats.csv")
+    assert [int(row["steps"]) for row in repeats if row["repeat"] == "2"] == [
+        cell.result.repeat_steps()[1] for cell in sweep.cells
+    ]
+    critical = read_rows(tmp_path / "critical.csv")
+    assert [(row["optimizer"], row["definition"]) for row in critical] == [
+        (name, definition) for name in OPTIMIZERS for definition in DEFINITIONS
+    ]
+
+
+def test_page_tells_everything(sweep: MeasuredSweep, tmp_path: Path) -> None:
+    write_sweep_report(sweep, tmp_path)
+    reader = Reader((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert not LOADING & {tag for tag, _ in reader.elements}
+    assert "How large a batch can digits use" in reader.text
+    assert "16 of 16 searches are complete, 16 have a winner" in reader.text
+    assert reader.text.count("In the paper: figure 5") == 1
+    for cell in sweep.cells:
+        assert f"{cell.steps:,}" in reader.text
+        assert str(cell.interval) in reader.text
+    for value in ("2.9", "at most 20%", "5,000 at 1,024", "0.01 to 10 (log)"):
+        assert value in reader.text
+    for link in reader.values("href"):
+        assert link.startswith(("#", "data:")) or (tmp_path / link).is_file()
+    ids = reader.values("id")
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in reader.values("href") if link.startswith("#")} <= set(ids)
+
+
+def test_steps_saved_are_an_upper_bound(tmp_path: Path) -> None:
+    pruned = fill(tmp_path / "a.sqlite", lambda *cell: scaling(*cell) if cell[2].random() < 0.7 else ("pruned", 4000))
+    count = sum(cell.result.statuses.get("pruned", 0) for cell in pruned.cells)
+    write_sweep_report(pruned, tmp_path / "report")
+    text = Reader((tmp_path / "report/index.html").read_text(encoding="utf-8")).text
+    assert count > 0
+    assert f"at most {1000 * count:,}: what was left of the step budgets" in text
+
+
+def test_cells_without_a_winner_are_shown(tmp_path: Path) -> None:
+    found = fill(tmp_path / "sweep.sqlite", lambda *cell: never() if cell[1] == 256 else scaling(*cell), ("sgd",))
+    write_sweep_report(found, tmp_path / "report")
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    assert page.count("no winner</span>") == 1
+    assert "no trial reached the target" in page
+    (row,) = (row for row in read_rows(tmp_path / "report/steps.csv") if row["batch_size"] == "256")
+    assert (row["status"], row["steps"]) == ("not_reached", "")
+    assert found.curves[0].curve.steps[2] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "panels"),
+    [
+        ({"fate": never}, {"Steps to the target", "Averaging"}),
+        ({"fate": never, "sizes": (100,), "optimizers": ("adam",), "trials": 1}, {"Steps to the target"}),
+        ({"most": 0, "optimizers": ("adam", "kfac")}, {"Steps to the target"}),
+        ({"most": 3}, None),
+        ({"optimizers": ("sgd",), "sizes": (100,)}, None),
+        ({"optimizers": ("sgd",), "sizes": (100,), "trials": 1}, None),
+        ({"target_on": "train", "optimizers": ("kfac",)}, None),
+        ({"fate": lambda *_: ("failed", 0)}, {"Steps to the target", "Averaging"}),
+    ],
+)
+def test_a_report_on_little(tmp_path: Path, options: dict[str, Any], panels: set[str] | None) -> None:
+    found = fill(tmp_path / "sweep.sqlite", **options)
+    write_sweep_report(found, tmp_path / "report")
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    Reader(page)
+    assert page.count("<tr>") == 2 + len(found.curves) + len(found.cells)
+    assert panels is None or {plan.title for plan, _ in plan_panels(found)} == panels
+    assert ("The sweep is not finished" in page) == (not found.complete)
+    assert ("figure 8" in page) == (options.get("target_on") == "train")
+
+
+def test_nasty_text_stays_text(tmp_path: Path) -> None:
+    found = fill(tmp_path / "sweep.sqlite", workload=NASTY, sizes=(16,), optimizers=("sgd",))
+    write_sweep_report(found, tmp_path / "report")
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    reader = Reader(page)
+    assert not LOADING & {tag for tag, _ in reader.elements}
+    assert reader.text.count(NASTY) == 4  # twice in the title, in the lead and among the parameters
+
+
+def test_the_same_store_gives_the_same_bytes_without_torch(sweep: MeasuredSweep, tmp_path: Path) -> None:
+    """In another process, where torch cannot be imported, through the command line."""
+    fill(tmp_path / "sweep.sqlite", repeats=2)
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    surroundings = {"PYTHONHASHSEED": "12345", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "batchlens", "report", "sweep.sqlite", "--csv", "tables", "--json"]
+    ended = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=tmp_path, env=os.environ | surroundings
+    )
+    assert ended.stderr == ""
+    assert json.loads(ended.stdout)["page"] == "sweep-report/index.html"
+    write_sweep_report(sweep, tmp_path / "again")
+    theirs, ours = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("sweep-report", "again")
+    )
+    pages = [re.sub(r"in \d+\.\d s\.", "in S s.", files.pop("index.html").decode()) for files in (theirs, ours)]
+    assert pages[0] == pages[1]
+    assert theirs == ours
+    assert len(read_rows(tmp_path / "tables/trials.csv")) == sweep.trials
+
+
+# ---------------------------------------------------------------------------------------------
+# Drawings
+# ---------------------------------------------------------------------------------------------
+
+MANY = ("sgd", "momentum", "nesterov", "adam", "adamw", "kfac", "muon", "sgd+ema", "kfac+ema")
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> MeasuredSweep:
+    def fate(optimizer: str, batch_size: int, random: Random) -> tuple[Status, int]:
+        return never() if optimizer == "muon" or batch_size == 1024 else scaling(optimizer, batch_size, random)
+
+    return fill(tmp_path_factory.mktemp("store") / "sweep.sqlite", fate, MANY)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_everything_is_on_the_canvas_and_labels_do_not_overlap(crowded: MeasuredSweep, number: int) -> None:
+    plan, table = list(plan_panels(crowded))[number]
+    with figure_style():
+        figure = Figure()
+        ax = figure.add_subplot()
+        plan.draw(ax, table)
+        figure.draw_without_rendering()
+        width, height = figure.get_size_inches()
+        inside = figure.get_tightbbox()
+        boxes = [text.get_window_extent() for text in ax.texts]
+    assert min(inside.x0, inside.y0) > -0.01
+    assert inside.x1 < width + 0.01
+    assert inside.y1 < height + 0.01
+    labels = {text.get_text().removesuffix(" (not reached)") for text in ax.texts}
+    assert labels == set(table["optimizer"])
+    assert [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])] == []
+    assert all(not box.overlaps(ax.bbox) for box in boxes)
+
+
+def test_every_optimizer_has_a_look_of_its_own() -> None:
+    assert len({figures.look_of(name, MANY) for name in MANY}) == len(MANY)
+    assert figures.look_of("kfac+ema", MANY)[0] == figures.look_of("kfac", MANY)[0]
+
+
+def test_crosses_are_at_the_budget(crowded: MeasuredSweep) -> None:
+    ax = Figure().add_subplot()
+    figures.draw_steps(ax, figures.steps_data(crowded), MANY)
+    crosses = [line for line in ax.lines if line.get_marker() == "x" and line.get_transform() == ax.transData]
+    heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in crosses])
+    assert heights.tolist() == [BUDGET] * (len(MANY) - 1 + 4)
+
+
+def test_records_say_what_they_are_of(sweep: MeasuredSweep) -> None:
+    assert isinstance(sweep.curves[0], MeasuredCurve)
+    assert sweep.trials == len(OPTIMIZERS) * len(SIZES) * 10
+    assert sweep.versions == VERSIONS
