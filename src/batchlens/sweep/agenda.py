@@ -41,6 +41,7 @@ class Agenda:
         self._locate = locate
         self._ended = {trial.key: trial for trial in trials}
         self._order = sorted(declaration.cells, key=declaration.cost, reverse=True)
+        self._returned = Counter[Key]()  # how often each trial has been given back
         self._open: dict[Cell, list[Key]] = {cell: self._search_keys(cell) for cell in self._order}
         self.changes = Counter[Cell]()  # how often each search has changed
         self._random = None if shuffle is None else Random(shuffle)
@@ -69,9 +70,10 @@ class Agenda:
         return task
 
     def give_back(self, key: Key) -> None:
-        """A trial that was started and has to be run again."""
+        """A trial that was started and has to be run again: after the others, which may fare better."""
         del self.running[key]
-        self._open[key.cell].insert(0, key)
+        self._returned[key] += 1
+        self._open[key.cell].append(key)
 
     def end(self, trial: Trial) -> None:
         """A trial that was started has ended."""
@@ -107,7 +109,8 @@ class Agenda:
 
     def _search_keys(self, cell: Cell) -> list[Key]:
         keys = [Key(*cell, number) for number in self.searches[cell].open_numbers()]
-        return [key for key in keys if self._is_open(key) and self._is_ours(key)]
+        ours = [key for key in keys if self._is_open(key) and self._is_ours(key)]
+        return sorted(ours, key=lambda key: (self._returned[key], key.number))
 
     def _is_open(self, key: Key) -> bool:
         return key not in self._ended and key not in self.running
