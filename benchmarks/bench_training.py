@@ -9,6 +9,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -82,7 +83,9 @@ def compare_loops(threads: int, rounds: int = 7) -> None:
 def measure_workload(name: str, size: str, threads: int) -> None:
     """A run to the target at batch 64; at paper size, examples a second over a few steps."""
     workload = find_workload(name, size)
-    max_steps = None if size == "laptop" else 3
+    max_steps = None
+    if size == "paper":
+        workload, max_steps = replace(workload, evaluation_examples=64), 3
     settings = {"momentum": 0.9, **GOOD[name]}
     record = train(workload, "momentum", 64, settings, max_steps=max_steps, threads=threads)
     training = record.seconds - record.evaluation_seconds

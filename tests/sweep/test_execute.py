@@ -193,6 +193,13 @@ def test_store_of_another_sweep_is_refused(finished: Path) -> None:
         run_sweep(replace(SWEEP, target=0.8), finished)
 
 
+@pytest.mark.parametrize(("name", "value"), [("workers", 0), ("device", "gpu")])
+def test_bad_arguments_leave_no_store_behind(tmp_path: Path, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        run_sweep(SWEEP, tmp_path / "a", **{name: value})  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_arguments_that_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`repeats` and `extend` need the whole sweep"):
         run_sweep(SWEEP, tmp_path / "a", shard=Shard(1, 2), repeats=1)

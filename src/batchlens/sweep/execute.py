@@ -25,6 +25,7 @@ from batchlens.sweep.progress import Meter, Progress
 from batchlens.sweep.results import cell_results
 from batchlens.sweep.store import Store
 from batchlens.sweep.trial import Key, Task, Trial
+from batchlens.training.arguments import check_device
 
 # A trial whose process is lost is run again so many times.
 RETRIES = 2
@@ -117,10 +118,14 @@ def run_sweep(
         raise ValueError("`repeats` and `extend` need the whole sweep: merge the shards, then run it with them.")
     if ray is not None and workers is not None:
         raise ValueError("`workers` is for this machine and `ray` for a cluster: give one of them.")
+    workers = workers if workers is None else require_whole("workers", workers, 1)
+    device = device or ("cuda" if gpus else "cpu")
+    if ray is None:
+        check_device(device)
     path = Path(path)
     surroundings = _Surroundings(
         data_dir=data_dir,
-        device=device or ("cuda" if gpus else "cpu"),
+        device=device,
         threads=require_whole("cpus", cpus, 1),
         checkpoints=None if ray is not None else path.with_name(f"{path.name}.runs").absolute(),
     )
@@ -154,7 +159,7 @@ def _make_crew(workers: int | None, ray: str | None, cpus: int, gpus: float, mos
         from batchlens.sweep.ray_cluster import RayCrew
 
         return RayCrew(ray, cpus, gpus)
-    count = max(_cores() // cpus, 1) if workers is None else require_whole("workers", workers, 1)
+    count = max(_cores() // cpus, 1) if workers is None else workers
     return LocalCrew(min(count, most), cpus)
 
 

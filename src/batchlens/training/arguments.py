@@ -109,7 +109,7 @@ def check_arguments(
         target=usual_target if target is None else require_number("target", target),
         target_on=target_on,
         lazy=require_flag("lazy", options.get("lazy", True)),
-        device=_check_device(options.get("device", "cpu")),
+        device=check_device(options.get("device", "cpu")),
     )
 
 
@@ -137,7 +137,8 @@ def _check_micro_batch(micro_batch: int | None, batch_size: int, workload: Workl
     return min(micro_batch, batch_size)
 
 
-def _check_device(name: str) -> torch.device:
+def check_device(name: str) -> torch.device:
+    """The device of that name, if this machine has it."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = require_choice("device", str(name).partition(":")[0], list(available))
     if not available[kind]:
