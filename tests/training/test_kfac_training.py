@@ -16,7 +16,7 @@ from batchlens.training.record import Record
 from batchlens.training.sources import is_present
 from batchlens.training.workloads import WORKLOADS, find_workload
 from tests.training.test_learning import need_data
-from tests.training.test_loop import final_weights, largest_difference, outcome, stop_at
+from tests.training.test_loop import TINY_VGG, final_weights, largest_difference, outcome, stop_at
 
 DIGITS = find_workload("digits")
 # The same number of settings each, at the intervals that benchmarks/bench_kfac.py times.
@@ -78,6 +78,27 @@ def test_micro_batches_give_the_same_step(monkeypatch: pytest.MonkeyPatch) -> No
         for size in (None, 33)
     )
     assert 0 < largest_difference(whole, sliced) < 1e-4
+
+
+def test_micro_batches_of_whole_ghosts_give_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, sliced = (
+        final_weights(
+            monkeypatch, partial(train, TINY_VGG, "kfac", 112, {"learning_rate": 0.01}, max_steps=1, micro_batch=size)
+        )[1]
+        for size in (112, 32)
+    )
+    assert largest_difference(whole, sliced) < 1e-5
+
+
+def test_convolutions_are_picked_up_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"learning_rate": 0.01, "factor_every": 2, "inverse_every": 4}
+    run = partial(train, TINY_VGG, "kfac", 48, settings, max_steps=6)
+    never_stopped = final_weights(monkeypatch, run)
+    with pytest.raises(Interrupted):
+        run(checkpoint=tmp_path / "run.pt", stop=stop_at(3))
+    picked_up = final_weights(monkeypatch, partial(run, checkpoint=tmp_path / "run.pt"))
+    assert outcome(picked_up[0]) == outcome(never_stopped[0])
+    assert all(torch.equal(a, b) for a, b in zip(picked_up[1], never_stopped[1], strict=True))
 
 
 def test_a_run_is_picked_up_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
