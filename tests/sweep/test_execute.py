@@ -183,6 +183,9 @@ def test_error_that_every_trial_would_meet_ends_the_sweep(tmp_path: Path, name: 
     path = tmp_path / "sweep.sqlite"
     with pytest.raises(BatchlensError, match=message):
         run_sweep(crashing(name, Range(1e-3, 1e-2)), path, workers=1)
+    if name == "absent":  # told before anything is made
+        assert not path.exists()
+        return
     with Store.open(path) as store:
         assert store.read_trials() == []
         store.refuse_if_locked()
@@ -197,6 +200,13 @@ def test_store_of_another_sweep_is_refused(finished: Path) -> None:
 def test_bad_arguments_leave_no_store_behind(tmp_path: Path, name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"`{name}` must be"):
         run_sweep(SWEEP, tmp_path / "a", **{name: value})  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_leaves_no_store_behind(tmp_path: Path) -> None:
+    sweep = declare("simple_cnn_mnist", ["sgd"], batch_sizes=[64], trials=1)
+    with pytest.raises(BatchlensError, match="batchlens data fetch mnist"):
+        run_sweep(sweep, tmp_path / "a", data_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -71,7 +71,7 @@ def test_a_run_that_fails_says_why(capsys: pytest.CaptureFixture[str], tmp_path:
         ("train digits --optimizer sdg --batch-size 8", "--optimizer must be one of sgd, momentum, "),
         ("train digits --optimizer sgd --batch-size 0", "--batch-size must be at least 1, got 0."),
         ("train digits --optimizer sgd --batch-size many", "--batch-size must be a whole number, got many."),
-        ("train digits --optimizer sgd --batch-size 8 --set lr=1", "--set must be among learning_rate for sgd, got"),
+        ("train digits --optimizer sgd --batch-size 8 --set lr=1", "--set of sgd must be among learning_rate, got"),
         ("train digits --optimizer sgd --batch-size 8 --set rate", "--set must be NAME=NUMBER, got rate."),
         ("train digits --optimizer sgd --batch-size 8", "--set must give learning_rate, which sgd needs."),
         (f"{DIGITS} --set momentum=1.5", "--set momentum must be in [0, 1), got 1.5."),

@@ -264,8 +264,15 @@ def test_a_folder_with_a_colon(tmp_path: Path) -> None:
 def test_a_file_without_that_workload(name: str, tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    with pytest.raises(BatchlensError, match=rf"own.py has no workload called {name}"):
+    with pytest.raises(BatchlensError, match=rf"own.py has (nothing|a \w+, not a Workload,) called {name}"):
         find_workload(f"{file}:{name}")
+
+
+def test_a_workload_of_one_size_is_not_taken_for_another(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    with pytest.raises(BatchlensError, match=r"own.py has mine in size laptop only, not paper"):
+        find_workload(f"{file}:mine", "paper")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

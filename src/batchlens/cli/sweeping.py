@@ -227,20 +227,23 @@ def _print_critical(sweep: "MeasuredSweep") -> None:
 def _print_cells(sweep: "MeasuredSweep") -> None:
     declaration = sweep.declaration
     where = f"{declaration.target:g} on the {declaration.target_on} set"
-    rows = [_cell_row(cell) for cell in sweep.cells]
+    repeated = any(cell.result.repeats for cell in sweep.cells)
+    rows = [_cell_row(cell, repeated) for cell in sweep.cells]
     print_table(f"{declaration.workload} ({declaration.size}): fewest steps to {where}", columns_of(rows))
 
 
-def _cell_row(cell: "MeasuredCell") -> dict[str, Any]:
+def _cell_row(cell: "MeasuredCell", repeated: bool) -> dict[str, Any]:
     from batchlens.report.sweeps import settings_words
 
     none = {"not_reached": "no winner", "unfinished": "unfinished"}
     others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}
+    seeds = ", ".join("-" if steps is None else f"{steps:,}" for steps in cell.result.repeat_steps())
     return {
         "optimizer": cell.result.cell.optimizer,
         "batch_size": cell.batch_size,
         "steps": none.get(cell.status, cell.steps),
         "95% interval": "" if cell.interval is None else str(cell.interval),
+        **({"other_seeds": seeds} if repeated else {}),
         "learning_rate": cell.settings.get("learning_rate"),
         "other_settings": settings_words(others),
         "flags": "; ".join(cell.result.flags),

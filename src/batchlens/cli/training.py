@@ -102,7 +102,7 @@ def train_command(
         checkpoint.unlink(missing_ok=True)
     elif checkpoint.exists():
         click.echo(f"batchlens: going on with {checkpoint}", err=True)
-    with _stopping() as stop, _bar() as watch:
+    with _stopping() as stop, _bar(arguments.max_steps) as watch:
         try:
             record = train(
                 arguments.workload,
@@ -152,7 +152,7 @@ def _stopping() -> Iterator[Callable[[int], Any]]:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[["Progress"], None] | None]:
+def _bar(max_steps: int) -> Iterator[Callable[["Progress"], None] | None]:
     """A bar with step, metric, target, rate and time left, where a person is looking."""
     if not sys.stderr.isatty():
         yield None
@@ -170,7 +170,7 @@ def _bar() -> Iterator[Callable[["Progress"], None] | None]:
         rich.TimeRemainingColumn(),
     )
     with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training", total=None, metric="", rate="")
+        task = bar.add_task("training", total=max_steps, metric="", rate="")
 
         def watch(now: "Progress") -> None:
             latest = now.latest
@@ -179,7 +179,6 @@ def _bar() -> Iterator[Callable[["Progress"], None] | None]:
             bar.update(
                 task,
                 completed=now.step,
-                total=now.max_steps,
                 metric=f"{known}target {now.target:g}",
                 rate=f"{speed:.1f} steps/s" if speed else "",
             )
@@ -197,10 +196,10 @@ def _print(record: "Record", as_json: bool) -> None:
         "steps": record.steps,
         "steps_taken": record.steps_taken,
         "examples": record.examples,
-        "best_metric": record.best_metric,
+        "best_exact_metric": record.best_metric,
         "target": record.target,
-        "seconds": round(record.seconds, 1),
-        "evaluating": f"{record.evaluation_seconds / record.seconds:.0%}",
+        "seconds": round(record.seconds, 2),
+        "of_it_evaluating": f"{record.evaluation_seconds / record.seconds:.0%}",
     }
     print_table(title, columns_of([row]))
     if record.reason:

@@ -26,6 +26,7 @@ from batchlens.sweep.results import cell_results
 from batchlens.sweep.store import Store
 from batchlens.sweep.trial import Key, Task, Trial
 from batchlens.training.arguments import check_device
+from batchlens.training.workloads import find_workload
 
 # A trial whose process is lost is run again so many times.
 RETRIES = 2
@@ -122,6 +123,8 @@ def run_sweep(
     device = device or ("cuda" if gpus else "cpu")
     if ray is None:
         check_device(device)
+        if not Path(path).exists():  # what is not there is better said before there is a store
+            find_workload(declaration.workload, declaration.size).data(data_dir)
     path = Path(path)
     surroundings = _Surroundings(
         data_dir=data_dir,

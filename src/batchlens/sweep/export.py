@@ -101,7 +101,7 @@ def _require_same(stores: Sequence[Store]) -> None:
         differences = first.declaration.differences(other.declaration)
         if first.declaration.trials != other.declaration.trials:
             differences.append(f"trials is {first.declaration.trials}, not {other.declaration.trials}")
-        if first.generations() != other.generations():
+        if not differences and first.generations() != other.generations():
             differences.append("their search spaces were extended differently")
         if differences:
             raise BatchlensError(f"{first.path} and {other.path} are of different sweeps: {'; '.join(differences)}.")

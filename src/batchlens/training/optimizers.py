@@ -85,7 +85,7 @@ def check_settings(known: Mapping[str, Setting], given: object, what: str) -> di
         raise TypeError(f"`settings` must be a dictionary such as {{'learning_rate': 0.1}}, got {given!r}.")
     for name in given:
         if name not in known:
-            raise ValueError(f"`settings` must be among {', '.join(known)} for {what}, got {name}.")
+            raise ValueError(f"`settings` of {what} must be among {', '.join(known)}, got {name}.")
     checked = {}
     for name, setting in known.items():
         value = given.get(name, setting.default)

@@ -299,5 +299,8 @@ def _workload_in(path: Path, attribute: str, size: str) -> Workload:
             raise BatchlensError(f"{path} has {attribute} in size {', '.join(map(str, found))}, not {size}.")
         found = found[size]
     if not isinstance(found, Workload):
-        raise BatchlensError(f"{path} has no workload called {attribute}.")
+        what = "has nothing called" if found is None else f"has a {type(found).__name__}, not a Workload, called"
+        raise BatchlensError(f"{path} {what} {attribute}.")
+    if found.size != size:
+        raise BatchlensError(f"{path} has {attribute} in size {found.size} only, not {size}.")
     return replace(found, source=hashlib.sha256(path.read_bytes()).hexdigest())

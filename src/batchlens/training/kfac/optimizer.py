@@ -415,7 +415,8 @@ def _metadata(node: Node) -> dict[str, _Call]:
 
 
 def _spectrum(factor: Tensor) -> Tensor:
-    return factor.sort().values if factor.ndim == 1 else torch.linalg.eigvalsh(factor)
+    values = factor.sort().values if factor.ndim == 1 else torch.linalg.eigvalsh(factor)
+    return values.clamp_min_(0.0)  # what rounding makes negative is 0
 
 
 def _require_damping(value: object) -> float:
