@@ -21,7 +21,7 @@ reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies on
 	$(BIN)/batchlens reproduce
 
 test: $(VENV)/.dev ## Run every test, slow ones and doctests included
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .
