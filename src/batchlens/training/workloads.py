@@ -131,7 +131,13 @@ def _mnist_like(name: str, data: str, targets: Targets, evaluation_examples: int
     return {"paper": paper, "laptop": laptop}
 
 
-def _cifar10(name: str, model: Callable[[], nn.Module], narrow: Callable[[], nn.Module], targets: Targets) -> Sizes:
+def _cifar10(
+    name: str,
+    model: Callable[[], nn.Module],
+    narrow: Callable[[], nn.Module],
+    targets: Targets,
+    evaluation_examples: int = 400,
+) -> Sizes:
     paper = Workload(
         name=name,
         data=partial(load, "cifar10"),
@@ -151,7 +157,7 @@ def _cifar10(name: str, model: Callable[[], nn.Module], narrow: Callable[[], nn.
         paper,
         model=narrow,
         target=targets["laptop"][0],
-        evaluation_examples=400,
+        evaluation_examples=evaluation_examples,
         defaults={},
         train_target=targets["laptop"][1],
         max_examples=500_000,
@@ -249,6 +255,7 @@ _WORKLOADS: dict[str, Sizes] = {
                 partial(ResNet, blocks=5, normalized=True),
                 partial(ResNet, blocks=5, normalized=True, width=8),
                 {"paper": (0.90, 0.95), "laptop": (0.40, 0.40)},
+                evaluation_examples=200,
             )
         ),
         _normalized(
