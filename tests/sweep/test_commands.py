@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from batchlens import cli
 from batchlens.sweep.export import results_table
 from batchlens.sweep.plan import Declaration
 from batchlens.sweep.results import cell_results
 from batchlens.sweep.store import Store
 from batchlens.sweep.trial import Key, Task
+from tests.program import run, start
 from tests.sweep.simulation import BUDGET, make_declaration, make_trial
 
 SWEEP = (
@@ -34,30 +33,10 @@ POINT = {
 }  # fmt: skip
 
 
-def run(command: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["batchlens", *shlex.split(command)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    assert isinstance(ended.value.code, int)
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
-
-
 def document(command: str, capsys: pytest.CaptureFixture[str]) -> Any:
     status, out, err = run(command, capsys)
     assert (status, err, out.count("\n")) == (0, "", 1)
     return json.loads(out)
-
-
-def start(command: str, **options: Any) -> subprocess.Popen[str]:
-    def heed_interrupts() -> None:  # also where these tests run in the background
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    return subprocess.Popen(
-        [sys.executable, "-m", "batchlens", *shlex.split(command)],
-        stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts, **options,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

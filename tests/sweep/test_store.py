@@ -166,7 +166,9 @@ def test_store_in_use_is_refused(store: Store, path: Path) -> None:
 
 def test_closed_store_is_free(store: Store, path: Path) -> None:
     store.close()
-    Store.open_to_write(path, SWEEP).close()
+    with Store.open_to_write(path, SWEEP) as again:
+        again.add(make_trial())
+        assert again.read_trials(histories=True) == [make_trial()]
 
 
 def set_lock(path: Path, **values: object) -> None:
@@ -189,6 +191,8 @@ def test_lock_of_a_dead_process_is_taken_over(store: Store, path: Path) -> None:
 def test_number_of_a_dead_process_in_use_again_is_noticed(store: Store, path: Path) -> None:
     set_lock(path, started="at another time")
     Store.open_to_write(path, SWEEP).close()
+    with pytest.raises(BatchlensError, match="was taken over by another sweep"):
+        store.add(make_trial())
 
 
 @pytest.mark.parametrize(("age", "alive"), [(10, True), (100, False)])

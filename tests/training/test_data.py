@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from batchlens.errors import BatchlensError
-from batchlens.training.data import Dataset, apply_crops, augment_crop_flip, draw_crops, draw_validation, load
+from batchlens.training.data import Dataset, apply_crops, draw_crops, draw_validation, load
 from batchlens.training.sources import is_present, list_shards
 from tests.training.tiny_sources import cifar_files, idx_files, pack, shard_files, shrink, write
 
@@ -223,14 +223,16 @@ def test_a_crop_in_the_middle_changes_nothing() -> None:
 
 def test_augmentation_is_a_function_of_the_seed() -> None:
     images = torch.randint(256, (32, 3, 32, 32), dtype=torch.uint8)
-    first, again, other = (augment_crop_flip(images, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    first, again, other = (
+        apply_crops(images, *draw_crops(len(images), torch.Generator().manual_seed(seed))) for seed in (5, 5, 6)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_parts_of_a_batch_get_the_draws_of_their_examples() -> None:
     images = torch.randint(256, (32, 3, 32, 32), dtype=torch.uint8)
-    whole = augment_crop_flip(images, torch.Generator().manual_seed(5))
+    whole = apply_crops(images, *draw_crops(len(images), torch.Generator().manual_seed(5)))
     rows, columns, flips = draw_crops(32, torch.Generator().manual_seed(5))
     parts = [
         apply_crops(images[part], rows[part], columns[part], flips[part]) for part in (slice(0, 20), slice(20, 32))

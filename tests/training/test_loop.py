@@ -105,6 +105,16 @@ def test_a_loss_that_is_high_now_and_then_has_not_diverged() -> None:
     assert record.status == "not_reached"
 
 
+def test_divergence_that_a_checkpoint_looked_at_is_not_forgotten() -> None:
+    watch = loop._LossWatch(torch.device("meta"))  # reads several losses at a time, as on an accelerator
+    watch.initial = 1.0
+    for _ in range(DIVERGENCE_WINDOW):
+        watch.unread.append(torch.tensor(3.0))
+    watch.read()
+    watch.unread.append(torch.tensor(3.0))
+    assert "above twice its initial value" in watch.read()
+
+
 def test_a_model_that_breaks_has_failed() -> None:
     record = train(replace(DIGITS, model=lambda: nn.Linear(3, 10)), "sgd", 8, {"learning_rate": 0.1})
     assert record.status == "failed"

@@ -2,18 +2,17 @@
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from batchlens import cli, train
+from batchlens import train
+from tests.program import run, start
 
 DIGITS = "train digits --optimizer momentum --batch-size 64 --set learning_rate=0.1 --threads 1"
 # Does not reach its target before it is stopped.
@@ -23,16 +22,6 @@ ENDLESS = "train digits --optimizer sgd --batch-size 64 --set learning_rate=1e-9
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-
-
-def run(command: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["batchlens", *shlex.split(command)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    assert isinstance(ended.value.code, int)
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,16 +84,6 @@ def test_no_data_says_how_to_get_it(capsys: pytest.CaptureFixture[str], tmp_path
     assert (status, out) == (1, "")
     assert f"`batchlens data fetch mnist --data-dir {tmp_path}`" in err
     assert err.count("\n") == 1
-
-
-def start(command: str, **options: Any) -> subprocess.Popen[str]:
-    def heed_interrupts() -> None:  # also where these tests run in the background
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    return subprocess.Popen(
-        [sys.executable, "-m", "batchlens", *shlex.split(command)],
-        stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts, **options,
-    )  # fmt: skip
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT")

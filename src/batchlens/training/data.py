@@ -153,14 +153,6 @@ def _cut(tokens: npt.NDArray[np.int32], length: int, part: str) -> Split:
     return Split(stream[:end].view(count, length), stream[1 : end + 1].view(count, length))
 
 
-def augment_crop_flip(images: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """Images moved by up to `padding` pixels either way, black where they leave, and mirrored half of the time.
-
-    `images` has shape (B, C, H, W), on any device; the draws come from `generator`, which is one of the CPU's.
-    """
-    return apply_crops(images, *draw_crops(len(images), generator, padding), padding=padding)
-
-
 def draw_crops(count: int, generator: torch.Generator, padding: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     """For `count` images, the first row and column of the crop, in [0, 2 padding], and whether it is mirrored.
 

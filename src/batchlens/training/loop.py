@@ -149,7 +149,7 @@ class _LossWatch:
             if not math.isfinite(value):
                 return f"the training loss is {value}"
             self.high = self.high + 1 if value > 2 * self.initial else 0
-            if self.high == DIVERGENCE_WINDOW:
+            if self.high >= DIVERGENCE_WINDOW:
                 return f"the training loss was above twice its initial value for {DIVERGENCE_WINDOW} steps on end"
         return ""
 
