@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from batchlens.training.kfac import KFAC
+from batchlens.kfac import KFAC
 from batchlens.training.optimizers import RECIPES
 from batchlens.training.workloads import find_workload
 

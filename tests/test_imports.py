@@ -25,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "scaling": BASE,
     "measurements": {"scaling"} | BASE,
     "theory": {"scaling"} | BASE,
-    "training": {"scaling"} | BASE,
+    "kfac": BASE,
+    "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
     "curvature": {"theory", "training", "scaling"} | BASE,
     "report": {"sweep", "theory", "scaling"} | BASE,
@@ -33,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 TORCH_FREE = ("checks", "errors", "scaling", "measurements", "theory", "report", "sweep.store")
-NEEDS_TORCH = ("torch", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
+NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batchlens.errors import BatchlensError
+    from batchlens.kfac import KFAC
     from batchlens.scaling import CriticalBatchSize, ScalingCurve, critical_batch_size
     from batchlens.theory.bounds import lower_bound_risk, lower_bound_steps
     from batchlens.theory.dynamics import (
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from batchlens.theory.rule import UpdateRule
     from batchlens.theory.schedules import Schedule, best_schedule, optimal_schedule
     from batchlens.theory.tuning import BestRisk, Tuned, best_risk, scaling_curve, tune
-    from batchlens.training.kfac import KFAC
     from batchlens.training.loop import train
     from batchlens.training.optimizers import Recipe
     from batchlens.training.record import Record
@@ -90,7 +90,7 @@ _NAMES_BY_MODULE = {
     "theory.rule": ["UpdateRule"],
     "theory.schedules": ["Schedule", "best_schedule", "optimal_schedule"],
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
-    "training.kfac": ["KFAC"],
+    "kfac": ["KFAC"],
     "training.loop": ["train"],
     "training.optimizers": ["Recipe"],
     "training.record": ["Record"],

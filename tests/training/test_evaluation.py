@@ -1,7 +1,6 @@
 """Evaluations that read only what the decision needs decide as a full reading would."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -17,15 +16,6 @@ PRESCRIBED = {
     "cost": Metric("cost", lambda outputs, _: outputs, best=0.0, higher_is_better=False),
     "gain": Metric("gain", lambda outputs, _: outputs, best=1.0, higher_is_better=True),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on models this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Prescribed(nn.Module):

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -11,15 +11,6 @@ from torch import Tensor, nn
 
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
 from batchlens.training.models.normalization import GhostBatchNorm2d, hold_channels_at_norm_one
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on models this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,6 @@ from batchlens.training.optimizers import (
 
 Array = npt.NDArray[np.float64]
 FIRST_ORDER = ("sgd", "momentum", "nesterov", "adam", "adam_no_momentum", "adamw", "muon")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on models this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def build(name: str, model: nn.Module, **given: float) -> Stepper:

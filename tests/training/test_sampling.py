@@ -1,7 +1,6 @@
 """Which examples a step sees, and in which form."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,15 +13,6 @@ from batchlens.training.sampling import CROPS, MODEL, ORDER, OTHER, Batches, Ord
 
 CPU = torch.device("cpu")
 MEAN, STD = (0.5, 0.25, 0.1), (0.2, 0.3, 0.4)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on models this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def images(count: int, side: int = 6) -> Dataset:

@@ -1,7 +1,6 @@
 """The paper's workloads, in both sizes: what they declare fits together; and workloads of one's own."""
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,15 +31,6 @@ INPUTS = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
 BOTH = [(name, size) for name in NAMES for size in ("laptop", "paper")]
 LARGE = [("transformer_lm1b", "paper"), ("vgg11_cifar10", "paper")]
 each_workload = pytest.mark.parametrize(("name", "size"), BOTH)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on models this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_seven_workloads_in_two_sizes() -> None:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from batchlens.checks import require_whole
+from batchlens.kfac import CurvatureError
 from batchlens.training.arguments import Arguments, Options, check_arguments, versions
 from batchlens.training.checkpoint import load_checkpoint, prepare_checkpoint, save_checkpoint
 from batchlens.training.data import Dataset
 from batchlens.training.evaluation import Evaluation, Evaluator, next_evaluation
-from batchlens.training.kfac import CurvatureError
 from batchlens.training.models.normalization import GHOST_SIZE
 from batchlens.training.optimizers import Recipe, Task, average_of
 from batchlens.training.record import Record, Status, best_exact

@@ -13,7 +13,7 @@ from torch import Tensor, nn, optim
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from batchlens.checks import require_number, require_whole
-from batchlens.training.kfac import KFAC
+from batchlens.kfac import KFAC
 
 Settings = Mapping[str, float]
 

@@ -4,7 +4,6 @@ import copy
 import gc
 import io
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,18 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from batchlens import BatchlensError
-from batchlens.training.kfac import KFAC, CurvatureError
-from batchlens.training.kfac.labels import Uniforms, output_gradients
-from batchlens.training.kfac.optimizer import _Call
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on matrices this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+from batchlens.kfac import KFAC, CurvatureError
+from batchlens.kfac._labels import Uniforms, output_gradients
+from batchlens.kfac._optimizer import _Call
 
 
 def network() -> nn.Sequential:

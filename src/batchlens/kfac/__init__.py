@@ -8,6 +8,6 @@ Martens and Grosse 2015 (arXiv:1503.05671); convolutions: Grosse and Martens 201
 shared embeddings: appendix A of Zhang et al. 2019 (arXiv:1907.04164), "the paper" from here on.
 """
 
-from batchlens.training.kfac.optimizer import KFAC, CurvatureError
+from batchlens.kfac._optimizer import KFAC, CurvatureError
 
 __all__ = ["KFAC", "CurvatureError"]

@@ -15,8 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 from batchlens.checks import require_choice, require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
-from batchlens.training.kfac.labels import FISHERS, LOSSES, Uniforms, check_targets, output_gradients
-from batchlens.training.kfac.layers import Block, find_blocks
+from batchlens.kfac._labels import FISHERS, LOSSES, Uniforms, check_targets, output_gradients
+from batchlens.kfac._layers import Block, find_blocks
 
 OTHERS = ("refuse", "sgd")
 RAISED_DAMPING = 10.0
@@ -56,7 +56,7 @@ class _Capture:
 class KFAC(Optimizer):
     r"""Natural-gradient descent with a Kronecker-factored Fisher matrix (Martens and Grosse 2015).
 
-    The Fisher block of a layer is taken as S kron A (see `batchlens.training.kfac.layers`), and step t moves by
+    The Fisher block of a layer is taken as S kron A (see `batchlens.kfac._layers`), and step t moves by
 
         direction = (S + sqrt(damping) / pi I)^-1  gradient  (A + pi sqrt(damping) I)^-1
         buffer   <- momentum buffer + lr scale direction

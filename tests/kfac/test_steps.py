@@ -1,7 +1,6 @@
 """K-FAC's steps: what they solve, what theory says of them, and how damping, momentum and the trust region act."""
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,16 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import batchlens as bl
-from batchlens.training.kfac import KFAC
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on matrices this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+from batchlens.kfac import KFAC
 
 
 def inputs_with_curvature(spectrum: Tensor, examples: int, seed: int = 0) -> Tensor:

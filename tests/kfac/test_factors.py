@@ -1,7 +1,7 @@
 """K-FAC's factors against explicit loops, and against the exact Fisher matrix where the two must agree."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,21 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from batchlens.training.kfac import KFAC
+from batchlens.kfac import KFAC
 from tests import reference
 
 LOSSES = ("cross_entropy", "squared_error")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 Factors = tuple[np.ndarray, np.ndarray]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on matrices this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Tied(nn.Module):
