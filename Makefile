@@ -53,7 +53,7 @@ $(VENV)/.core: requirements/core.txt pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --requirement requirements/core.txt
 	@$(PIP_INSTALL) --no-deps --editable .
-	@$(BIN)/python -m batchlens.theory.kernels
+	@$(BIN)/python -m batchlens.theory._kernels
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core requirements/torch.txt requirements/dev.txt

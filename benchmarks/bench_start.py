@@ -1,6 +1,6 @@
 """What a user waits for: importing the package, a cold command, the whole report.
 
-Each runs in a new process; the kernels are on disk already (`python -m batchlens.theory.kernels`), except where noted.
+Each runs in a new process; the kernels are on disk already (`python -m batchlens.theory._kernels`), except where noted.
 
     python benchmarks/bench_start.py
 """

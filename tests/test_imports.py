@@ -17,10 +17,11 @@ import batchlens
 
 PACKAGE = "batchlens"
 
-BASE = {"checks", "errors"}
+BASE = {"_arrays", "checks", "errors"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "checks": set(),
+    "checks": {"_arrays"},
+    "_arrays": set(),
     "terminal": set(),
     "scaling": BASE,
     "measurements": {"scaling"} | BASE,

@@ -7,11 +7,10 @@ from numbers import Real
 from typing import Any, SupportsFloat, TypeVar
 
 import numpy as np
-import numpy.typing as npt
+
+from batchlens._arrays import FloatArray
 
 _T = TypeVar("_T")
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def require_number(

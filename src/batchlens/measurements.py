@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import stats
 
-from batchlens.checks import FloatArray, require_number, require_whole
+from batchlens._arrays import FloatArray
+from batchlens.checks import require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.scaling import (
     CONFIDENCE,

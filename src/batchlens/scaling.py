@@ -22,7 +22,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from batchlens.checks import FloatArray, require_choice, require_number
+from batchlens._arrays import FloatArray
+from batchlens.checks import require_choice, require_number
 
 Definition = Literal["knee", "overhead", "fit"]
 Relation = Literal["=", ">=", "<=", "unknown"]

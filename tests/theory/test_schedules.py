@@ -13,8 +13,8 @@ import pytest
 from scipy.optimize import Bounds, minimize
 
 import batchlens as bl
-from batchlens.theory.kernels.path import momentum_path, sgd_path
-from batchlens.theory.lanes import into_lanes
+from batchlens.theory._kernels.path import momentum_path, sgd_path
+from batchlens.theory._lanes import into_lanes
 from batchlens.theory.ready_made import SHAPES
 from batchlens.theory.schedules import split_evenly
 from tests.dense_search import paper_problem

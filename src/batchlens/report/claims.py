@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from batchlens.checks import FloatArray
+from batchlens._arrays import FloatArray
 from batchlens.report.records import Claim, Verdict
 from batchlens.scaling import ScalingCurve
 

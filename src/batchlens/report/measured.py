@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchlens.checks import FloatArray
+from batchlens._arrays import FloatArray
 from batchlens.scaling import (
     DEFINITIONS,
     CriticalBatchSize,

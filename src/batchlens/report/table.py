@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from batchlens.checks import FloatArray
+from batchlens._arrays import FloatArray
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchlens.checks import FloatArray
+from batchlens._arrays import FloatArray
 from batchlens.sweep.cells import Edge, Search, counted, group
 from batchlens.sweep.plan import Cell, Declaration
 from batchlens.sweep.store import Store

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.stats import qmc
 
-from batchlens.checks import FloatArray
+from batchlens._arrays import FloatArray
 from batchlens.sweep.plan import Cell
 
 _POINTS, _RUNS = 0, 1

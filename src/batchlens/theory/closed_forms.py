@@ -9,8 +9,8 @@ motion follows.
 
 import numpy as np
 
+from batchlens._arrays import FloatArray
 from batchlens.checks import require_number
-from batchlens.theory.arrays import FloatArray
 from batchlens.theory.dynamics import (
     RiskTerms,
     Steps,

@@ -10,9 +10,9 @@ from typing import overload
 
 import numpy as np
 
+from batchlens._arrays import FloatArray, IntArray
 from batchlens.checks import require_instance, require_number, require_whole
-from batchlens.theory.arrays import FloatArray, IntArray
-from batchlens.theory.kernels import risks
+from batchlens.theory._kernels import risks
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule, preconditioned
 

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from batchlens.checks import require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
+from batchlens.theory._kernels.hitting import NEVER, REACHED, UNDECIDED, first_hit
 from batchlens.theory.dynamics import is_stable, require_batch_size, weights_at
-from batchlens.theory.kernels.hitting import NEVER, REACHED, UNDECIDED, first_hit
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 

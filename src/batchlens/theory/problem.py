@@ -11,8 +11,8 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from batchlens._arrays import FloatArray
 from batchlens.checks import require_choice, require_number, require_vector, require_whole
-from batchlens.theory.arrays import FloatArray
 
 Rounding = Literal["mean", "down"]
 # An eigenvalue this close to a bin's edge (in bins) lies on it: the ends of the grid always do.

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.ndimage import minimum_filter
 from scipy.optimize import minimize_scalar
 
+from batchlens._arrays import FloatArray
 from batchlens.checks import require_choice, require_number, require_whole
-from batchlens.theory.arrays import FloatArray
 from batchlens.theory.hitting import MAX_STEPS
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.schedules import Course, Schedule, make_course, split_evenly

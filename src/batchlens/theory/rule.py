@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from batchlens._arrays import FloatArray
 from batchlens.checks import require_flag, require_number
-from batchlens.theory.arrays import FloatArray
 
 # A rate beyond this diverges in its first step whatever its value; capped so that no infinity enters a kernel.
 _LARGEST_RATE = 1e200

@@ -20,16 +20,16 @@ import numpy as np
 from scipy.optimize import Bounds, minimize
 from threadpoolctl import ThreadpoolController
 
+from batchlens._arrays import FloatArray, IntArray
 from batchlens.checks import require_choice, require_instance, require_number, require_whole
-from batchlens.theory.arrays import FloatArray, IntArray
+from batchlens.theory._kernels.path import momentum_path, sgd_path
+from batchlens.theory._lanes import Lanes, into_lanes
+from batchlens.theory._search import RESOLUTION, excess_of, fewest_steps
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import rate_limit, require_batch_size, risk_path
 from batchlens.theory.hitting import MAX_STEPS
-from batchlens.theory.kernels.path import momentum_path, sgd_path
-from batchlens.theory.lanes import Lanes, into_lanes
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
-from batchlens.theory.search import RESOLUTION, excess_of, fewest_steps
 from batchlens.theory.tuning import best_constant
 
 # A piece moves nothing if (learning rate) x (largest curvature) x (its steps) is this small.

@@ -14,17 +14,17 @@ from functools import cached_property
 import numpy as np
 from scipy.ndimage import minimum_filter
 
+from batchlens._arrays import FloatArray
 from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens.scaling import ScalingCurve
-from batchlens.theory.arrays import FloatArray
+from batchlens.theory._kernels.quick import HIGHEST, descend, rule_at, scan
+from batchlens.theory._lanes import Lanes, into_lanes
+from batchlens.theory._search import RESOLUTION, excess_of, fewest_steps
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import rate_limit, require_batch_size, risk
 from batchlens.theory.hitting import MAX_STEPS, Status, hitting_time
-from batchlens.theory.kernels.quick import HIGHEST, descend, rule_at, scan
-from batchlens.theory.lanes import Lanes, into_lanes
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
-from batchlens.theory.search import RESOLUTION, excess_of, fewest_steps
 
 # Which dimensions of a point (learning rate, momentum, averaging) a family tunes, and the families it contains.
 _FREE = {

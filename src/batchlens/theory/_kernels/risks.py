@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from batchlens.theory.arrays import BoolArray, FloatArray, IntArray
-from batchlens.theory.kernels.compiling import LANES, kernel
-from batchlens.theory.kernels.maps import (
+from batchlens._arrays import BoolArray, FloatArray, IntArray
+from batchlens.theory._kernels.compiling import LANES, kernel
+from batchlens.theory._kernels.maps import (
     MAP_SIZE,
     MOST_LEVELS,
     STATE_SIZE,

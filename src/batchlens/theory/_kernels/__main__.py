@@ -1,4 +1,4 @@
-"""`python -m batchlens.theory.kernels` compiles every kernel, so that the machine code is on disk."""
+"""`python -m batchlens.theory._kernels` compiles every kernel, so that the machine code is on disk."""
 
 from batchlens.theory.dynamics import risk, risk_path, steady_state_risk
 from batchlens.theory.hitting import steps_to_target

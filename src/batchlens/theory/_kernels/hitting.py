@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from batchlens.theory.arrays import FloatArray
-from batchlens.theory.kernels.compiling import LANES, kernel, merged
-from batchlens.theory.kernels.maps import (
+from batchlens._arrays import FloatArray
+from batchlens.theory._kernels.compiling import LANES, kernel, merged
+from batchlens.theory._kernels.maps import (
     MAP_SIZE,
     MOST_LEVELS,
     STATE_SIZE,

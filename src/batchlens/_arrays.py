@@ -1,4 +1,4 @@
-"""Array types that the theory passes around."""
+"""Array types that functions pass around."""
 
 import numpy as np
 import numpy.typing as npt

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from batchlens.theory.arrays import FloatArray
+from batchlens._arrays import FloatArray
+from batchlens.theory._kernels.compiling import LANES
 from batchlens.theory.dynamics import weights_at
-from batchlens.theory.kernels.compiling import LANES
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import preconditioned
 

@@ -10,8 +10,8 @@ averaging 1 - exp(-z).  So any learning rate, momenta next to 1 and rates next t
 
 import numpy as np
 
-from batchlens.theory.arrays import BoolArray, FloatArray
-from batchlens.theory.kernels.compiling import LANES, inlined, kernel
+from batchlens._arrays import BoolArray, FloatArray
+from batchlens.theory._kernels.compiling import LANES, inlined, kernel
 
 # The corner of the search: momentum and averaging up to 1 - 1e-10, learning rates over more than thirty decades.
 LOWEST = (-75.0, 0.0, 0.0)

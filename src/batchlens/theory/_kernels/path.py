@@ -9,8 +9,8 @@ kernels of its own.  Lanes as in `quick`.
 
 import numpy as np
 
-from batchlens.theory.arrays import FloatArray, IntArray
-from batchlens.theory.kernels.compiling import LANES, inlined, kernel
+from batchlens._arrays import FloatArray, IntArray
+from batchlens.theory._kernels.compiling import LANES, inlined, kernel
 
 
 @inlined

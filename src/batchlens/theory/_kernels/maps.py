@@ -25,8 +25,8 @@ written are one place, neighbours, or of different arrays.
 
 import numpy as np
 
-from batchlens.theory.arrays import FloatArray
-from batchlens.theory.kernels.compiling import LANES, fused_multiply_add, kernel, merged
+from batchlens._arrays import FloatArray
+from batchlens.theory._kernels.compiling import LANES, fused_multiply_add, kernel, merged
 
 Map = tuple[float, ...]
 State = tuple[float, ...]
