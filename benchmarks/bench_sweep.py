@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from statistics import fmean, median
 
-from batchlens.sweep import execute
-from batchlens.sweep.declare import declare
-from batchlens.sweep.plan import Declaration
-from batchlens.sweep.progress import Progress
-from batchlens.sweep.store import Store
+from batchlens.sweep import running as execute
+from batchlens.sweep._declaration import Declaration
+from batchlens.sweep._declare import declare
+from batchlens.sweep._progress import Progress
+from batchlens.sweep._store import Store
 
 WORKERS = 2
 LEAST_RATIO, MOST_COORDINATION = 0.95, 0.02

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from batchlens.training.data import load
+from batchlens.training.data._sources import is_present
+from batchlens.training.data.loading import load
 from batchlens.training.loop import train
-from batchlens.training.sources import is_present
 from batchlens.training.workloads import WORKLOADS, find_workload
 
 SETTINGS = {"learning_rate": 0.03, "momentum": 0.9}

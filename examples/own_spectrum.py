@@ -4,8 +4,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from batchlens import NoisyQuadratic
-from batchlens.report.figures.steps import draw_steps, steps_data
-from batchlens.report.study import Study
+from batchlens.report._theory.figures.steps import draw_steps, steps_data
+from batchlens.report._theory.study import Study
 
 eigenvalues = np.concatenate([np.geomspace(1, 0.01, 10), np.full(490, 0.001)])  # a few stiff directions and a bulk
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from batchlens import Workload, train
-from batchlens.training.data import Dataset, Split
+from batchlens.training.data.loading import Dataset, Split
 from batchlens.training.spaces import Range, search_spaces
 
 

@@ -19,9 +19,9 @@ import pytest
 
 import batchlens
 from batchlens import NoisyQuadratic, UpdateRule, cli, optimal_schedule, risk, steps_to_target, tune
-from batchlens.report import reproduce
-from batchlens.report.panels import PANELS
-from batchlens.report.records import Claim
+from batchlens.report import reproduction
+from batchlens.report._page.records import Claim
+from batchlens.report._theory.panels import PANELS
 from batchlens.theory.ready_made import SHAPES
 
 SMALL = "--dim 50 --bins 10"
@@ -257,8 +257,8 @@ SOME = Claim("some", "Some claim.", "section 1", "A number.", "1", "at least 0",
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one claim and one figure."""
-    monkeypatch.setattr(reproduce, "PANELS", tuple(plan for plan in PANELS if plan.number == "2a"))
-    monkeypatch.setattr(reproduce, "check_claims", lambda _: iter([SOME]))
+    monkeypatch.setattr(reproduction, "PANELS", tuple(plan for plan in PANELS if plan.number == "2a"))
+    monkeypatch.setattr(reproduction, "check_claims", lambda _: iter([SOME]))
 
 
 @pytest.mark.usefixtures("brief")
@@ -516,7 +516,7 @@ def interrupt_a_kernel(_: object) -> NoReturn:
 def test_ctrl_c_at_any_moment(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruption: Callable[[object], NoReturn]
 ) -> None:
-    monkeypatch.setattr(reproduce, "check_claims", interruption)
+    monkeypatch.setattr(reproduction, "check_claims", interruption)
     found = run(f"reproduce --out {tmp_path / 'report'} --target 0.05 {SMALL}")
     assert (found.status, found.out, found.err.strip()) == (130, "", "batchlens: interrupted.")
     assert list(tmp_path.iterdir()) == []

@@ -22,19 +22,17 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "checks": {"_arrays"},
     "_arrays": set(),
-    "terminal": set(),
     "scaling": BASE,
-    "measurements": {"scaling"} | BASE,
     "theory": {"scaling"} | BASE,
     "kfac": BASE,
     "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
     "curvature": {"theory", "training", "scaling"} | BASE,
     "report": {"sweep", "theory", "scaling"} | BASE,
-    "cli": {"terminal", "report", "curvature", "sweep", "training", "theory", "measurements", "scaling"} | BASE,
+    "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
-TORCH_FREE = ("checks", "errors", "scaling", "measurements", "theory", "report", "sweep.store")
+TORCH_FREE = ("checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves")
 NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
 
 
@@ -176,7 +174,7 @@ def write_package(root: Path, sources: dict[str, str]) -> dict[str, Path]:
         ("theory/rule.py", "if TYPE_CHECKING:\n    from batchlens import training", "training"),
         ("training/loop.py", "from batchlens.theory import rule", "theory.rule"),
         ("scaling.py", "import batchlens.theory.rule", "theory.rule"),
-        ("sweep/store.py", "from batchlens.report import page", "report"),
+        ("sweep/_store.py", "from batchlens.report import page", "report"),
         ("report/page.py", "import batchlens.cli", "cli"),
         ("theory/rule.py", "from batchlens import train", "train"),
     ],
@@ -202,10 +200,10 @@ def test_unknown_part_is_found(tmp_path: Path) -> None:
     "sources",
     [
         {"theory/rule.py": "def f():\n    import torch.nn"},
-        {"sweep/store.py": "from . import plan", "sweep/plan.py": "import batchlens.training"},
-        {"sweep/store.py": "", "sweep/__init__.py": "from .execute import run_all",
-         "sweep/execute.py": "from batchlens.training.loop import run"},
-        {"report/page.py": "import batchlens.sweep.execute", "sweep/execute.py": "import torch"},
+        {"sweep/_store.py": "from . import plan", "sweep/plan.py": "import batchlens.training"},
+        {"sweep/_store.py": "", "sweep/__init__.py": "from .running import run_all",
+         "sweep/running.py": "from batchlens.training.loop import run"},
+        {"report/page.py": "import batchlens.sweep.running", "sweep/running.py": "import torch"},
     ],
 )  # fmt: skip
 def test_chain_to_torch_is_found(tmp_path: Path, sources: dict[str, str]) -> None:
@@ -222,11 +220,11 @@ def test_downward_imports_pass(tmp_path: Path) -> None:
             "theory/rule.py": "from batchlens import __version__, scaling\nfrom . import problem",
             "theory/problem.py": "from batchlens.errors import BatchlensError",
             "training/loop.py": "import torch",
-            "sweep/__init__.py": "if TYPE_CHECKING:\n    from batchlens.sweep import execute",
-            "sweep/store.py": "import json",
-            "sweep/execute.py": "from batchlens.training.loop import run",
+            "sweep/__init__.py": "if TYPE_CHECKING:\n    from batchlens.sweep import running",
+            "sweep/_store.py": "import json",
+            "sweep/running.py": "from batchlens.training.loop import run",
             "curvature/fit.py": "from ..theory import problem\nfrom ..training import loop",
-            "report/page.py": "from batchlens.sweep.store import read\nfrom ..theory import rule",
+            "report/page.py": "from batchlens.sweep._store import read\nfrom ..theory import rule",
             "cli.py": "import batchlens as bl\nfrom batchlens import report",
         },
     )

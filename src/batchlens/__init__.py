@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batchlens.errors import BatchlensError
     from batchlens.kfac import KFAC
-    from batchlens.scaling import CriticalBatchSize, ScalingCurve, critical_batch_size
+    from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve, critical_batch_size
     from batchlens.theory.bounds import lower_bound_risk, lower_bound_steps
     from batchlens.theory.dynamics import (
         RiskTerms,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from batchlens.theory.schedules import Schedule, best_schedule, optimal_schedule
     from batchlens.theory.tuning import BestRisk, Tuned, best_risk, scaling_curve, tune
     from batchlens.training.loop import train
-    from batchlens.training.optimizers import Recipe
+    from batchlens.training.recipes import Recipe
     from batchlens.training.record import Record
     from batchlens.training.workloads import Workload, find_workload
 
@@ -73,7 +73,7 @@ __all__ = [
 
 _NAMES_BY_MODULE = {
     "errors": ["BatchlensError"],
-    "scaling": ["CriticalBatchSize", "ScalingCurve", "critical_batch_size"],
+    "scaling.curve": ["CriticalBatchSize", "ScalingCurve", "critical_batch_size"],
     "theory.bounds": ["lower_bound_risk", "lower_bound_steps"],
     "theory.dynamics": [
         "RiskTerms",
@@ -92,7 +92,7 @@ _NAMES_BY_MODULE = {
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
     "kfac": ["KFAC"],
     "training.loop": ["train"],
-    "training.optimizers": ["Recipe"],
+    "training.recipes": ["Recipe"],
     "training.record": ["Record"],
     "training.workloads": ["Workload", "find_workload"],
 }

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from batchlens.report.records import Claim
-from batchlens.report.reproduce import reproduce
-from batchlens.report.study import Study
+from batchlens.report._page.records import Claim
+from batchlens.report._theory.study import Study
+from batchlens.report.reproduction import reproduce
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from batchlens.report import claims
-from batchlens.report.records import Claim, Verdict
-from batchlens.scaling import ScalingCurve
+from batchlens.report._page.records import Claim, Verdict
+from batchlens.report._theory import claims
+from batchlens.scaling.curve import ScalingCurve
 
 SIZES = tuple(4**k for k in range(1, 11))
 Check = Callable[..., Claim]

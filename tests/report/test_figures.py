@@ -14,15 +14,15 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from batchlens import NoisyQuadratic, lower_bound_steps, optimal_schedule, tune
-from batchlens.report.figures import coordinates, critical, rates, steps
-from batchlens.report.figures.drawing import PALETTE, Line, batch_axis, draw_lines, figure_style, power_colour, spread
-from batchlens.report.folder import draw_panel
-from batchlens.report.panels import PANELS
-from batchlens.report.records import PanelPlan
-from batchlens.report.study import Study
-from batchlens.report.svg import FOREGROUND
-from batchlens.report.table import Table
-from batchlens.scaling import DEFINITIONS
+from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines, figure_style, power_colour, spread
+from batchlens.report._page.folder import draw_panel
+from batchlens.report._page.records import PanelPlan
+from batchlens.report._page.svg import FOREGROUND
+from batchlens.report._page.table import Table
+from batchlens.report._theory.figures import coordinates, critical, rates, steps
+from batchlens.report._theory.panels import PANELS
+from batchlens.report._theory.study import Study
+from batchlens.scaling.curve import DEFINITIONS
 from tests.reference import Setting, path_by_steps, risk_by_steps
 
 EACH_PANEL = pytest.mark.parametrize("plan", PANELS, ids=lambda plan: plan.number)

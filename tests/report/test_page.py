@@ -11,9 +11,9 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from batchlens.report.page import render_page, summarise
-from batchlens.report.records import Claim, Panel, Verdict
-from batchlens.report.svg import FOREGROUND, aspect_ratio, inline_svg
+from batchlens.report._page.frame import render_page, summarise
+from batchlens.report._page.records import Claim, Panel, Verdict
+from batchlens.report._page.svg import FOREGROUND, aspect_ratio, inline_svg
 
 NASTY = """</title><script>alert("1")</script> & 'x' <img src="https://example.org/x.png"> ]]> &amp; é"""
 VOID = {"meta", "link", "br", "hr", "img", "input"}

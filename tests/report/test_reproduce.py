@@ -18,11 +18,12 @@ import pytest
 
 from batchlens import BatchlensError, UpdateRule, risk, tune
 from batchlens.cli import theory as theory_commands
-from batchlens.report import claims, reproduce
-from batchlens.report.evidence import check_claims
-from batchlens.report.panels import PANELS
-from batchlens.report.records import Claim, PanelPlan
-from batchlens.report.study import Study
+from batchlens.report import reproduction
+from batchlens.report._page.records import Claim, PanelPlan
+from batchlens.report._theory import claims
+from batchlens.report._theory.evidence import check_claims
+from batchlens.report._theory.panels import PANELS
+from batchlens.report._theory.study import Study
 from batchlens.theory.tuning import FAMILIES
 from tests.report.conftest import Report
 
@@ -47,8 +48,8 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one claim and one figure: as good as a whole one where only the folder matters."""
-    monkeypatch.setattr(reproduce, "PANELS", (SOME_PANEL,))
-    monkeypatch.setattr(reproduce, "check_claims", lambda _: iter([SOME_CLAIM]))
+    monkeypatch.setattr(reproduction, "PANELS", (SOME_PANEL,))
+    monkeypatch.setattr(reproduction, "check_claims", lambda _: iter([SOME_CLAIM]))
 
 
 def break_down(error: BaseException) -> Callable[[Study], Iterator[Claim]]:
@@ -222,7 +223,7 @@ def test_targets_beyond_reach_end_in_one_line() -> None:
 def test_an_earlier_report_is_replaced_and_other_files_stay(study: Study, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")
-    reproduce.reproduce(study, tmp_path)
+    reproduction.reproduce(study, tmp_path)
     assert (tmp_path / "index.html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert set(files(tmp_path)) == {
@@ -232,7 +233,7 @@ def test_an_earlier_report_is_replaced_and_other_files_stay(study: Study, tmp_pa
 
 @pytest.mark.usefixtures("brief")
 def test_missing_parents_are_made(study: Study, tmp_path: Path) -> None:
-    reproduce.reproduce(study, tmp_path / "one" / "two")
+    reproduction.reproduce(study, tmp_path / "one" / "two")
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["two"]
 
@@ -240,7 +241,7 @@ def test_missing_parents_are_made(study: Study, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("brief")
 def test_the_current_folder_will_do(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    reproduce.reproduce(study, Path())
+    reproduction.reproduce(study, Path())
     assert "index.html" in files(tmp_path)
     assert [name for name in files(tmp_path) if name.startswith(".")] == []
 
@@ -249,7 +250,7 @@ def test_a_file_in_the_way(study: Study, tmp_path: Path) -> None:
     (tmp_path / "report").write_text("mine")
     for out in (tmp_path / "report", tmp_path / "report" / "inside"):
         with pytest.raises(BatchlensError, match=f"{re.escape(str(out))} .*--out") as caught:
-            reproduce.reproduce(study, out)
+            reproduction.reproduce(study, out)
         assert "\n" not in str(caught.value)
     assert files(tmp_path) == {"report": b"mine"}
 
@@ -258,7 +259,7 @@ def test_a_file_in_the_way(study: Study, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(study: Study) -> None:
     before = set(Path("/sys").iterdir())
     with pytest.raises(BatchlensError, match=r"^/sys/report cannot be written \(.+\)\. Choose .* --out\.$"):
-        reproduce.reproduce(study, Path("/sys/report"))
+        reproduction.reproduce(study, Path("/sys/report"))
     assert set(Path("/sys").iterdir()) == before
 
 
@@ -271,7 +272,7 @@ def test_a_folder_that_may_not_be_written(study: Study, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(BatchlensError, match=r"report cannot be written \(Permission denied\)"):
-        reproduce.reproduce(study, out)
+        reproduction.reproduce(study, out)
     assert list(tmp_path.iterdir()) == [out]
     assert list(out.iterdir()) == []
 
@@ -283,10 +284,10 @@ def test_an_error_midway_leaves_everything_as_it_was(
     out = tmp_path / "report"
     out.mkdir()
     (out / "index.html").write_text("old")
-    monkeypatch.setattr(reproduce, "check_claims", break_down(error))
+    monkeypatch.setattr(reproduction, "check_claims", break_down(error))
     expected = BatchlensError if isinstance(error, OSError) else type(error)
     with pytest.raises(expected):
-        reproduce.reproduce(study, out)
+        reproduction.reproduce(study, out)
     assert files(out) == {"index.html": b"old"}
     assert list(tmp_path.iterdir()) == [out]
 
@@ -298,16 +299,16 @@ def test_an_error_while_a_figure_is_drawn_leaves_nothing(
     def draw(*_: object) -> None:
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(reproduce, "draw_panel", draw)
+    monkeypatch.setattr(reproduction, "draw_panel", draw)
     with pytest.raises(RuntimeError, match="oh"):
-        reproduce.reproduce(study, tmp_path / "report")
+        reproduction.reproduce(study, tmp_path / "report")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_leaves_no_parents_behind(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce, "check_claims", break_down(RuntimeError("oh")))
+    monkeypatch.setattr(reproduction, "check_claims", break_down(RuntimeError("oh")))
     with pytest.raises(RuntimeError, match="oh"):
-        reproduce.reproduce(study, tmp_path / "one" / "report")
+        reproduction.reproduce(study, tmp_path / "one" / "report")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -315,7 +316,7 @@ def test_an_error_leaves_no_parents_behind(study: Study, tmp_path: Path, monkeyp
 def test_a_folder_in_the_place_of_a_file_leaves_everything_as_it_was(study: Study, tmp_path: Path) -> None:
     (tmp_path / "figure-2a.png").mkdir()
     with pytest.raises(BatchlensError, match="--out"):
-        reproduce.reproduce(study, tmp_path)
+        reproduction.reproduce(study, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["figure-2a.png"]
 
 
@@ -324,7 +325,7 @@ def test_a_folder_in_the_place_of_a_file_leaves_everything_as_it_was(study: Stud
 def test_a_mounted_folder_will_do(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(Path("/dev/shm").iterdir())
     try:
-        reproduce.reproduce(study, Path("/dev/shm"))
+        reproduction.reproduce(study, Path("/dev/shm"))
         assert Path("/dev/shm/index.html").is_file()
     finally:
         for path in set(Path("/dev/shm").iterdir()) - before:
@@ -388,7 +389,7 @@ def test_schedules_help_at_large_batches_beyond_the_cap(paper: dict[str, Claim])
 def test_a_steeper_problem_can_be_reproduced(tmp_path: Path) -> None:
     """The issue's other problem: nothing is hard-wired to the paper's numbers."""
     study = Study.of_power_law(dim=1000, exponent=1.5, target=0.05)
-    found = reproduce.reproduce(study, tmp_path)
+    found = reproduction.reproduce(study, tmp_path)
     assert len(found) == theory_commands.CLAIMS
     assert [claim.name for claim in found if re.search(r"\bnan\b|\binf\b", claim.found)] == []
     assert "<dt>exponent</dt><dd>1.5</dd>" in (tmp_path / "index.html").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 import pytest
 
 from batchlens import NoisyQuadratic, lower_bound_steps, optimal_schedule, scaling_curve
-from batchlens.report.study import BATCH_SIZES, POWERS, Study, curve_table
+from batchlens.report._theory.study import BATCH_SIZES, POWERS, Study, curve_table
 
 
 def test_the_default_is_the_papers_problem() -> None:

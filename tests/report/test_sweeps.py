@@ -18,15 +18,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from batchlens.report.figures import measured as figures
-from batchlens.report.figures.drawing import figure_style
-from batchlens.report.measured import MeasuredCell, MeasuredCurve, MeasuredSweep, read_sweep
-from batchlens.report.sweeps import MOST_PANELS, plan_panels, write_sweep_report
-from batchlens.scaling import DEFINITIONS, Interval, critical_batch_size
-from batchlens.sweep.plan import Declaration
-from batchlens.sweep.results import cell_results
-from batchlens.sweep.store import Store
-from batchlens.sweep.trial import Key, Status, Trial
+from batchlens.report._page.drawing import figure_style
+from batchlens.report._sweep import figures as figures
+from batchlens.report._sweep.page import MOST_PANELS, plan_panels, write_sweep_report
+from batchlens.scaling.curve import DEFINITIONS, Interval, critical_batch_size
+from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep, read_sweep
+from batchlens.sweep._declaration import Declaration
+from batchlens.sweep._results import cell_results
+from batchlens.sweep._store import Store
+from batchlens.sweep._trial import Key, Status, Trial
 from tests.report.test_page import LOADING, NASTY, Reader
 
 BUDGET = 5000

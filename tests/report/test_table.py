@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlens.report.table import Table, concatenate
+from batchlens.report._page.table import Table, concatenate
 
 ROWS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "power": 0.5, "steps": 10},

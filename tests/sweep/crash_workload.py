@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from batchlens.errors import BatchlensError
-from batchlens.training.data import Dataset
+from batchlens.training.data.loading import Dataset
 from batchlens.training.metrics import cross_entropies
 from batchlens.training.workloads import find_workload
 

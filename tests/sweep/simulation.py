@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import NamedTuple
 
-from batchlens.sweep.agenda import Agenda
-from batchlens.sweep.cells import Generation
-from batchlens.sweep.plan import MOST_NUMBERS, Cell, Declaration
-from batchlens.sweep.trial import Key, Status, Task, Trial
+from batchlens.sweep._declaration import MOST_NUMBERS, Cell, Declaration
+from batchlens.sweep._queue import Agenda
+from batchlens.sweep._search import Generation
+from batchlens.sweep._trial import Key, Status, Task, Trial
 
 BUDGET = 100
 

@@ -3,9 +3,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from batchlens.sweep.cells import MOST_GENERATIONS, Edge, Generation, Search
-from batchlens.sweep.plan import MOST_NUMBERS, Cell
-from batchlens.sweep.trial import Key, Status, Task
+from batchlens.sweep._declaration import MOST_NUMBERS, Cell
+from batchlens.sweep._search import MOST_GENERATIONS, Edge, Generation, Search
+from batchlens.sweep._trial import Key, Status, Task
 from tests.sweep.simulation import (
     BUDGET,
     Fate,

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from batchlens.sweep.export import results_table
-from batchlens.sweep.plan import Declaration
-from batchlens.sweep.results import cell_results
-from batchlens.sweep.store import Store
-from batchlens.sweep.trial import Key, Task
+from batchlens.sweep._declaration import Declaration
+from batchlens.sweep._results import cell_results
+from batchlens.sweep._store import Store
+from batchlens.sweep._trial import Key, Task
+from batchlens.sweep.merging import results_table
 from tests.program import run, start
 from tests.sweep.simulation import BUDGET, make_declaration, make_trial
 

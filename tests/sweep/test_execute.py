@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep.cells import MOST_GENERATIONS
-from batchlens.sweep.declare import cell_reach, cell_space, declare
-from batchlens.sweep.execute import RETRIES, run_sweep
-from batchlens.sweep.export import merge_stores
-from batchlens.sweep.plan import Cell, Declaration, Shard
-from batchlens.sweep.progress import Progress
-from batchlens.sweep.results import cell_results
-from batchlens.sweep.search import unit_point
-from batchlens.sweep.store import Store
+from batchlens.sweep._declaration import Cell, Declaration, Shard
+from batchlens.sweep._declare import cell_reach, cell_space, declare
+from batchlens.sweep._points import unit_point
+from batchlens.sweep._progress import Progress
+from batchlens.sweep._results import cell_results
+from batchlens.sweep._search import MOST_GENERATIONS
+from batchlens.sweep._store import Store
+from batchlens.sweep.merging import merge_stores
+from batchlens.sweep.running import RETRIES, run_sweep
 from batchlens.training.loop import train
 from batchlens.training.spaces import Range
 
@@ -221,9 +221,9 @@ def test_arguments_that_exclude_each_other(tmp_path: Path) -> None:
 def test_signal_stops_a_sweep_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "sweep.sqlite"
     code = f"""
-from batchlens.sweep.cells import MOST_GENERATIONS
-from batchlens.sweep.declare import declare
-from batchlens.sweep.execute import SweepInterrupted, run_sweep
+from batchlens.sweep._search import MOST_GENERATIONS
+from batchlens.sweep._declare import declare
+from batchlens.sweep.running import SweepInterrupted, run_sweep
 sweep = declare("digits", ["sgd"], batch_sizes=[8], trials=50, max_steps=100_000, target=1.1)
 try:
     run_sweep(sweep, {str(path)!r}, workers=1, watch=lambda progress: print(progress.running, flush=True))

@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from batchlens.sweep.declare import declare
-from batchlens.sweep.execute import run_sweep
-from batchlens.sweep.results import cell_results
-from batchlens.sweep.store import Store
+from batchlens.sweep._declare import declare
+from batchlens.sweep._results import cell_results
+from batchlens.sweep._store import Store
+from batchlens.sweep.running import run_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")]
 
@@ -23,8 +23,8 @@ ARGUMENTS = 'dict(optimizers=["sgd", "momentum"], batch_sizes=[128, 512], trials
 SWEEP = declare("digits", **eval(ARGUMENTS))
 PROGRAM = f"""
 import sys
-from batchlens.sweep import execute
-from batchlens.sweep.declare import declare
+from batchlens.sweep import running as execute
+from batchlens.sweep._declare import declare
 
 execute._WATCH = 0.0
 sweep = declare("digits", **{ARGUMENTS})
@@ -53,7 +53,7 @@ class Running:
                 command = (folder / "cmdline").read_text()
             except OSError:
                 continue
-            if parent == self.process.pid and "batchlens.sweep.worker" in command:
+            if parent == self.process.pid and "batchlens.sweep._executors.worker" in command:
                 found.append(int(folder.name))
         return found
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from batchlens.sweep.plan import Declaration, Shard
+from batchlens.sweep._declaration import Declaration, Shard
 from tests.sweep.simulation import make_declaration
 
 SWEEP = make_declaration(optimizers=("sgd", "momentum"))

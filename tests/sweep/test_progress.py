@@ -1,5 +1,5 @@
-from batchlens.sweep.plan import Cell
-from batchlens.sweep.progress import Meter
+from batchlens.sweep._declaration import Cell
+from batchlens.sweep._progress import Meter
 from tests.sweep.simulation import make_agenda, make_declaration, make_trial, random_fates, simulate
 
 CELL = Cell("sgd", 16)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep.declare import declare
-from batchlens.sweep.execute import run_sweep
-from batchlens.sweep.progress import Progress
-from batchlens.sweep.results import cell_results
-from batchlens.sweep.store import Store
+from batchlens.sweep._declare import declare
+from batchlens.sweep._progress import Progress
+from batchlens.sweep._results import cell_results
+from batchlens.sweep._store import Store
+from batchlens.sweep.running import run_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("ray")]
 

@@ -6,10 +6,10 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from batchlens.sweep.plan import Cell
-from batchlens.sweep.results import CellResult, cell_results
-from batchlens.sweep.store import Store
-from batchlens.sweep.trial import Key, Status, Task
+from batchlens.sweep._declaration import Cell
+from batchlens.sweep._results import CellResult, cell_results
+from batchlens.sweep._store import Store
+from batchlens.sweep._trial import Key, Status, Task
 from tests.sweep.simulation import BUDGET, make_declaration, make_trial
 
 CELL = Cell("sgd", 16)

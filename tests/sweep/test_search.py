@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from batchlens.sweep.plan import Cell
-from batchlens.sweep.search import run_seed, unit_point
+from batchlens.sweep._declaration import Cell
+from batchlens.sweep._points import run_seed, unit_point
 
 CELL = Cell("momentum", 64)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep import lock
-from batchlens.sweep.cells import Generation
-from batchlens.sweep.export import export_csv, merge_stores
-from batchlens.sweep.plan import Cell
-from batchlens.sweep.store import Store
-from batchlens.sweep.trial import Key, Trial
+from batchlens.sweep import _lock as lock
+from batchlens.sweep._declaration import Cell
+from batchlens.sweep._search import Generation
+from batchlens.sweep._store import Store
+from batchlens.sweep._trial import Key, Trial
+from batchlens.sweep.merging import export_csv, merge_stores
 from tests.sweep.simulation import make_declaration
 
 SWEEP = make_declaration()
@@ -91,7 +91,7 @@ def test_generations_are_kept(store: Store) -> None:
 def test_reading_needs_no_torch(store: Store, path: Path) -> None:
     store.add(make_trial())
     code = (
-        "import sys; from batchlens.sweep.store import Store; from batchlens.sweep.results import cell_results\n"
+        "import sys; from batchlens.sweep._store import Store; from batchlens.sweep._results import cell_results\n"
         f"with Store.open({str(path)!r}) as store: cell_results(store), store.trials(), store.histories()\n"
         "assert 'torch' not in sys.modules"
     )

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from batchlens.training.arguments import Arguments, check_arguments
-from batchlens.training.data import Dataset
+from batchlens.training._arguments import Arguments, check_arguments
+from batchlens.training.data.loading import Dataset
 from batchlens.training.loop import train
 from batchlens.training.models import MLP
-from batchlens.training.optimizers import recipe_named
+from batchlens.training.recipes import recipe_named
 from batchlens.training.workloads import Workload
 
 

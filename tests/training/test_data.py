@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from batchlens.errors import BatchlensError
-from batchlens.training.data import Dataset, apply_crops, draw_crops, draw_validation, load
-from batchlens.training.sources import is_present, list_shards
+from batchlens.training.data._sources import is_present, list_shards
+from batchlens.training.data.loading import Dataset, apply_crops, draw_crops, draw_validation, load
 from tests.training.tiny_sources import cifar_files, idx_files, pack, shard_files, shrink, write
 
 SIZES = {"mnist": (55_000, 5_000), "fashion_mnist": (55_000, 5_000), "cifar10": (45_000, 5_000), "digits": (1_500, 297)}

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 import batchlens
+from batchlens.training.data._sources import is_present
 from batchlens.training.loop import Interrupted, train
 from batchlens.training.record import Record
-from batchlens.training.sources import is_present
 from batchlens.training.workloads import WORKLOADS, find_workload
 from tests.training.test_learning import need_data
 from tests.training.test_loop import TINY_VGG, final_weights, largest_difference, outcome, stop_at

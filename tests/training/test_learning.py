@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from batchlens.training.data import Split
+from batchlens.training.data._sources import is_present
+from batchlens.training.data.loading import Split
 from batchlens.training.loop import train
-from batchlens.training.sources import is_present
 from batchlens.training.workloads import WORKLOADS, Workload, find_workload
 
 DATA = {

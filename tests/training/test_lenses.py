@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn, optim
 
 from batchlens import NoisyQuadratic, UpdateRule, risk, risk_path
-from batchlens.training.data import Dataset, Split
+from batchlens.training._schedules import linear_decay
+from batchlens.training.data.loading import Dataset, Split
 from batchlens.training.loop import train
 from batchlens.training.metrics import Metric
-from batchlens.training.optimizers import RECIPES, Recipe, Task
-from batchlens.training.schedules import linear_decay
+from batchlens.training.recipes import RECIPES, Recipe, Task
 from batchlens.training.workloads import Workload
 
 REPEATS, BATCH_SIZE, STEPS = 1_000, 4, 40

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from batchlens import BatchlensError
 from batchlens.training import loop
-from batchlens.training.data import Dataset, Split, load
+from batchlens.training.data._sources import is_present
+from batchlens.training.data.loading import Dataset, Split, load
 from batchlens.training.loop import DIVERGENCE_WINDOW, Interrupted, Progress, train
 from batchlens.training.models import VGG11
-from batchlens.training.optimizers import RECIPES, Recipe, Task
+from batchlens.training.recipes import RECIPES, Recipe, Task
 from batchlens.training.record import Record
-from batchlens.training.sources import is_present
 from batchlens.training.workloads import Workload, find_workload
 
 DIGITS = find_workload("digits")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from batchlens.training.evaluation import Evaluator
+from batchlens.training._evaluation import Evaluator
 from batchlens.training.metrics import (
     ACCURACY,
     CROSS_ENTROPY,

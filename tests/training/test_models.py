@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
-from batchlens.training.models.normalization import GhostBatchNorm2d, hold_channels_at_norm_one
+from batchlens.training.models._normalization import GhostBatchNorm2d, hold_channels_at_norm_one
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

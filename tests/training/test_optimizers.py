@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from batchlens.training.models import Transformer
-from batchlens.training.optimizers import (
+from batchlens.training.recipes import (
     RECIPES,
     Setting,
     Stepper,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from batchlens.training.data import Dataset, Split
-from batchlens.training.sampling import CROPS, MODEL, ORDER, OTHER, Batches, Order, Preparation, derive_seed
+from batchlens.training._sampling import CROPS, MODEL, ORDER, OTHER, Batches, Order, Preparation, derive_seed
+from batchlens.training.data.loading import Dataset, Split
 
 CPU = torch.device("cpu")
 MEAN, STD = (0.5, 0.25, 0.1), (0.2, 0.3, 0.4)

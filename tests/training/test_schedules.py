@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlens.training.schedules import SCHEDULES, schedule_shape
+from batchlens.training._schedules import SCHEDULES, schedule_shape
 
 FRACTIONS = st.floats(0, 1)
 TOTALS = st.integers(1, 10_000)

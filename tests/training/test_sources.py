@@ -18,9 +18,9 @@ import pytest
 
 from batchlens import cli
 from batchlens.errors import BatchlensError
-from batchlens.training import fetching, sources
-from batchlens.training.fetching import Fetched, fetch
-from batchlens.training.sources import (
+from batchlens.training.data import _sources as sources
+from batchlens.training.data import fetching
+from batchlens.training.data._sources import (
     NAMES,
     SOURCES,
     SUMS,
@@ -34,6 +34,7 @@ from batchlens.training.sources import (
     remedy,
     verify,
 )
+from batchlens.training.data.fetching import Fetched, fetch
 from tests.training.tiny_sources import (
     HELD_OUT,
     TRAINING,
@@ -521,7 +522,8 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, mnist: dict[str, bytes], server: 
 import sys
 from dataclasses import replace
 from batchlens import cli
-from batchlens.training import fetching, sources
+from batchlens.training.data import _sources as sources
+from batchlens.training.data import fetching
 sources.SOURCES["mnist"] = replace(sources.SOURCES["mnist"], url={server.url!r})
 sys.argv = ["batchlens", "data", "fetch", "mnist", "--data-dir", {str(tmp_path)!r}]
 cli.main()

@@ -10,8 +10,8 @@ import pytest
 import sentencepiece
 
 from batchlens.errors import BatchlensError
-from batchlens.training import tokens
-from batchlens.training.tokens import END, UNKNOWN, learn, read_tokens, split_shards
+from batchlens.training.data import _tokens as tokens
+from batchlens.training.data._tokens import END, UNKNOWN, learn, read_tokens, split_shards
 from tests.training.tiny_sources import shard_files, text, write
 
 VOCABULARY = 60

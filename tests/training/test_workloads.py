@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from batchlens.errors import BatchlensError
+from batchlens.training._schedules import SCHEDULES
 from batchlens.training.metrics import ACCURACY, CROSS_ENTROPY
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
-from batchlens.training.models.normalization import hold_channels_at_norm_one
-from batchlens.training.optimizers import check_settings, recipe_named
-from batchlens.training.schedules import SCHEDULES
+from batchlens.training.models._normalization import hold_channels_at_norm_one
+from batchlens.training.recipes import check_settings, recipe_named
 from batchlens.training.workloads import SIZES, WORKLOADS, Workload, find_workload
 
 NAMES = (

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batchlens.training import data, sources
-from batchlens.training.sources import SOURCES, Content
+from batchlens.training.data import _sources as sources
+from batchlens.training.data import loading
+from batchlens.training.data._sources import SOURCES, Content
 
 COUNT = 40
 TRAINING, HELD_OUT = SOURCES["lm1b"].archive.folders if SOURCES["lm1b"].archive else ("", "")
@@ -86,8 +87,8 @@ def shrink(monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes], 
         packed = replace(packed, sha256=hashlib.sha256(archive).hexdigest())
     official = {file: content_of(content) for file, content in files.items()}
     monkeypatch.setitem(sources.SOURCES, name, replace(known, files=official, archive=packed, packaged=None))
-    if name in data._IMAGES:
-        monkeypatch.setitem(data._IMAGES, name, data._IMAGES[name]._replace(validation=5))
+    if name in loading._IMAGES:
+        monkeypatch.setitem(loading._IMAGES, name, loading._IMAGES[name]._replace(validation=5))
 
 
 class Server:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.terminal import columns_of, print_json, print_table, track
+from batchlens.cli.terminal import columns_of, print_json, print_table, track
 
 
 @click.group("data")
@@ -34,7 +34,7 @@ def data_list_command(data_dir: Path | None, as_json: bool) -> None:
     Example:
       batchlens data list
     """
-    from batchlens.training.sources import SOURCES, find_dataset_folder, find_folder, is_present
+    from batchlens.training.data._sources import SOURCES, find_dataset_folder, find_folder, is_present
 
     rows: list[dict[str, Any]] = [
         {
@@ -72,8 +72,8 @@ def data_fetch_command(name: str, data_dir: Path | None, as_json: bool) -> None:
       batchlens data fetch mnist
       batchlens data fetch cifar10 --data-dir data
     """
-    from batchlens.training.fetching import fetch
-    from batchlens.training.sources import find_dataset_folder
+    from batchlens.training.data._sources import find_dataset_folder
+    from batchlens.training.data.fetching import fetch
 
     _require_dataset(name)
     files = fetch(name, data_dir)
@@ -98,7 +98,7 @@ def data_verify_command(name: str | None, data_dir: Path | None, as_json: bool) 
       batchlens data verify
       batchlens data verify mnist --data-dir data
     """
-    from batchlens.training.sources import NAMES, find_folder, remedy, verify
+    from batchlens.training.data._sources import NAMES, find_folder, remedy, verify
 
     if name is not None:
         _require_dataset(name)
@@ -128,7 +128,7 @@ def data_verify_command(name: str | None, data_dir: Path | None, as_json: bool) 
 
 
 def _require_dataset(name: str) -> None:
-    from batchlens.training.sources import NAMES
+    from batchlens.training.data._sources import NAMES
 
     if name not in NAMES:
         raise click.UsageError(f"NAME must be one of {', '.join(NAMES)}, got {name}.")

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from batchlens.terminal import NUMBER, WHOLE
+from batchlens.cli.terminal import NUMBER, WHOLE
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

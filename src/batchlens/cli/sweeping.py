@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table, progress_bar
+from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from batchlens.report.measured import MeasuredCell, MeasuredSweep
-    from batchlens.sweep.execute import Summary
-    from batchlens.sweep.progress import CellProgress, Progress
+    from batchlens.sweep._curves import MeasuredCell, MeasuredSweep
+    from batchlens.sweep._progress import CellProgress, Progress
+    from batchlens.sweep.running import Summary
 
 _FILE = click.Path(path_type=Path)
 
@@ -81,13 +81,13 @@ def sweep_command(
       batchlens sweep digits --optimizers sgd,momentum --batch-sizes 16..1024 --trials 20 --store digits.sqlite
       batchlens report digits.sqlite
     """
-    from batchlens.training.sources import import_extra
+    from batchlens.training.data._sources import import_extra
 
     import_extra("torch")
     from batchlens.checks import require_number
-    from batchlens.sweep.declare import declare
-    from batchlens.sweep.execute import SweepInterrupted, run_sweep
-    from batchlens.sweep.plan import Shard
+    from batchlens.sweep._declaration import Shard
+    from batchlens.sweep._declare import declare
+    from batchlens.sweep.running import SweepInterrupted, run_sweep
 
     part = None if shard is None else Shard.parse(shard)
     sizes = None if batch_sizes is None else sorted(set(batch_sizes))
@@ -134,7 +134,7 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
       batchlens report digits.sqlite
       batchlens report digits.sqlite --out page --csv tables
     """
-    from batchlens.report.sweeps import MOST_PANELS, write_sweep_report
+    from batchlens.report._sweep.page import MOST_PANELS, write_sweep_report
 
     sweep = _read(file)
     folder = file.with_name(f"{file.stem}-report") if out is None else out
@@ -165,7 +165,7 @@ def merge_command(out: Path, inputs: tuple[Path, ...], as_json: bool) -> None:
     Example:
       batchlens merge digits.sqlite part1.sqlite part2.sqlite
     """
-    from batchlens.sweep.export import merge_stores
+    from batchlens.sweep.merging import merge_stores
 
     merge_stores(out, inputs)
     sweep = _read(out)
@@ -187,16 +187,16 @@ def merge_command(out: Path, inputs: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _read(path: Path) -> "MeasuredSweep":
-    from batchlens.report.measured import read_sweep
-    from batchlens.sweep.store import Store
+    from batchlens.sweep._curves import read_sweep
+    from batchlens.sweep._store import Store
 
     with Store.open(path) as store:
         return read_sweep(store)
 
 
 def _export(path: Path, folder: Path) -> list[Path]:
-    from batchlens.sweep.export import export_csv
-    from batchlens.sweep.store import Store
+    from batchlens.sweep._store import Store
+    from batchlens.sweep.merging import export_csv
 
     with Store.open(path) as store:
         return export_csv(store, folder)
@@ -215,7 +215,7 @@ def _print_sweep(sweep: "MeasuredSweep", summary: "Summary", as_json: bool) -> N
 
 
 def _print_critical(sweep: "MeasuredSweep") -> None:
-    from batchlens.report.sweeps import estimate_words
+    from batchlens.report._sweep.page import estimate_words
 
     rows = [
         {"optimizer": curve.optimizer, **dict(zip(("knee", "overhead", "fit"), estimate_words(curve), strict=True))}
@@ -233,7 +233,7 @@ def _print_cells(sweep: "MeasuredSweep") -> None:
 
 
 def _cell_row(cell: "MeasuredCell", repeated: bool) -> dict[str, Any]:
-    from batchlens.report.sweeps import settings_words
+    from batchlens.report._sweep.page import settings_words
 
     none = {"not_reached": "no winner", "unfinished": "unfinished"}
     others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchlens.cli.options import json_option, problem_options, rule_options
-from batchlens.terminal import (
+from batchlens.cli.terminal import (
     NUMBER,
     NUMBER_OR_TUNED,
     NUMBERS,
@@ -25,8 +25,8 @@ from batchlens.terminal import (
 )
 
 if TYPE_CHECKING:
-    from batchlens.measurements import FittedRuns
-    from batchlens.scaling import Interval
+    from batchlens.scaling.curve import Interval
+    from batchlens.scaling.runs import FittedRuns
     from batchlens.theory.problem import NoisyQuadratic
     from batchlens.theory.rule import UpdateRule
 
@@ -111,7 +111,7 @@ def steps_command(
       batchlens steps --optimizer sgd,momentum --power 0,0.5 --batch-sizes 4..65536 --target 0.01
       batchlens steps --learning-rate 0.001 --momentum 0.9 --batch-sizes 256..65536 --target 0.01
     """
-    from batchlens.scaling import ScalingCurve
+    from batchlens.scaling.curve import ScalingCurve
 
     if (optimizers is None) == (learning_rate is None):
         raise click.UsageError("Give either --optimizer (tuned) or --learning-rate (a fixed rule).")
@@ -268,7 +268,7 @@ def fit_command(runs: Path, predict: list[float] | None, as_json: bool) -> None:
       batchlens fit runs.csv
       batchlens fit runs.csv --predict 64..8192
     """
-    from batchlens.measurements import fit_runs, read_runs
+    from batchlens.scaling.runs import fit_runs, read_runs
 
     fits = fit_runs(read_runs(runs), batch_sizes=predict or ())
     if as_json:
@@ -344,10 +344,10 @@ def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -
       batchlens reproduce
       batchlens reproduce --dim 1000 --exponent 1.5 --target 0.05 --out steeper
     """
-    from batchlens.report.page import summarise
-    from batchlens.report.panels import PANELS
-    from batchlens.report.reproduce import reproduce
-    from batchlens.report.study import Study
+    from batchlens.report._page.frame import summarise
+    from batchlens.report._theory.panels import PANELS
+    from batchlens.report._theory.study import Study
+    from batchlens.report.reproduction import reproduce
 
     study = Study.of_power_law(**problem, target=target)
     with progress_bar("Reproducing", CLAIMS + len(PANELS)) as advance:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.terminal import NUMBER, WHOLE, columns_of, print_json, print_table
+from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, print_json, print_table
 
 if TYPE_CHECKING:
-    from batchlens.training.arguments import Arguments
+    from batchlens.training._arguments import Arguments
     from batchlens.training.loop import Progress
     from batchlens.training.record import Record
 
@@ -83,13 +83,13 @@ def train_command(
       batchlens train digits --optimizer momentum --batch-size 64 --set learning_rate=0.1
       batchlens train simple_cnn_mnist --optimizer adam --batch-size 256 --set learning_rate=0.002
     """
-    from batchlens.training.sources import import_extra
+    from batchlens.training.data._sources import import_extra
 
     import_extra("torch")
     names = [name for name, _ in settings]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"--set must give a setting once, got {repeated[0]} {names.count(repeated[0])} times.")
-    from batchlens.training.arguments import check_arguments
+    from batchlens.training._arguments import check_arguments
     from batchlens.training.loop import Interrupted, train
 
     try:

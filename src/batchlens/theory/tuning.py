@@ -16,7 +16,7 @@ from scipy.ndimage import minimum_filter
 
 from batchlens._arrays import FloatArray
 from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
-from batchlens.scaling import ScalingCurve
+from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._kernels.quick import HIGHEST, descend, rule_at, scan
 from batchlens.theory._lanes import Lanes, into_lanes
 from batchlens.theory._search import RESOLUTION, excess_of, fewest_steps

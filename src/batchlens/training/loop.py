@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from batchlens.checks import require_whole
 from batchlens.kfac import CurvatureError
-from batchlens.training.arguments import Arguments, Options, check_arguments, versions
-from batchlens.training.checkpoint import load_checkpoint, prepare_checkpoint, save_checkpoint
-from batchlens.training.data import Dataset
-from batchlens.training.evaluation import Evaluation, Evaluator, next_evaluation
-from batchlens.training.models.normalization import GHOST_SIZE
-from batchlens.training.optimizers import Recipe, Task, average_of
+from batchlens.training._arguments import Arguments, Options, check_arguments, versions
+from batchlens.training._checkpoint import load_checkpoint, prepare_checkpoint, save_checkpoint
+from batchlens.training._evaluation import Evaluation, Evaluator, next_evaluation
+from batchlens.training._sampling import LABELS, MODEL, OTHER, Batches, Preparation, derive_seed
+from batchlens.training.data.loading import Dataset
+from batchlens.training.models._normalization import GHOST_SIZE
+from batchlens.training.recipes import Recipe, Task, average_of
 from batchlens.training.record import Record, Status, best_exact
-from batchlens.training.sampling import LABELS, MODEL, OTHER, Batches, Preparation, derive_seed
 from batchlens.training.workloads import Workload
 
 # A run has diverged when the losses of so many batches on end are above twice the initial loss.

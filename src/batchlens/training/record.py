@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from batchlens.training.evaluation import Evaluation
+from batchlens.training._evaluation import Evaluation
 
 Status = Literal["reached", "not_reached", "diverged", "failed", "pruned"]
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from batchlens.checks import require_choice
 from batchlens.errors import BatchlensError
-from batchlens.training.data import Dataset, load
+from batchlens.training.data.loading import Dataset, load
 from batchlens.training.metrics import (
     ACCURACY,
     CROSS_ENTROPY,
@@ -23,7 +23,7 @@ from batchlens.training.metrics import (
     smoothed_cross_entropies,
 )
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
-from batchlens.training.models.normalization import GHOST_SIZE, hold_channels_at_norm_one
+from batchlens.training.models._normalization import GHOST_SIZE, hold_channels_at_norm_one
 from batchlens.training.spaces import Range, Space, search_spaces
 
 SIZES = ("laptop", "paper")

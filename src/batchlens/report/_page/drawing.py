@@ -1,0 +1,126 @@
+"""What all figures share: colours, batch-size axes, labels beside lines."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from batchlens.report._page.svg import FOREGROUND
+
+# Colours that colour-blind readers tell apart and that stand out (3:1) on white and on black.
+BLUE, RED, GREEN, PURPLE, OCHRE = "#0072B2", "#D55E00", "#009E73", "#C770A2", "#A6761D"
+PALETTE = (BLUE, RED, GREEN, PURPLE, OCHRE)
+# Least distance between two labels, as a share of the axis' height.
+_LABEL_GAP = 0.048
+
+_STYLE: Any = {
+    "axes.edgecolor": FOREGROUND,
+    "axes.labelcolor": FOREGROUND,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "figure.figsize": (5.6, 3.8),
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+    "font.size": 10,
+    "grid.alpha": 0.2,
+    "grid.color": FOREGROUND,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "savefig.transparent": True,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "batchlens",
+    "text.color": FOREGROUND,
+    "xtick.color": FOREGROUND,
+    "ytick.color": FOREGROUND,
+}
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """The report's look; inside it every figure is drawn the same way, to the byte."""
+    with mpl.rc_context({**mpl.rcParamsDefault, **_STYLE}):
+        yield
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a figure."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    label: str
+    colour: str
+    style: str = "-"
+    marker: str = ""
+    width: float | None = None
+
+
+def draw_lines(ax: Axes, lines: Sequence[Line]) -> None:
+    """Lines with their labels at the right, where their last points are."""
+    for line in lines:
+        ax.plot(line.x, line.y, line.style, color=line.colour, marker=line.marker or None, linewidth=line.width)
+    ax.grid(True)
+    label_ends(ax, [line for line in lines if line.label])
+
+
+def label_ends(ax: Axes, lines: Sequence[Line]) -> None:
+    """Labels beside the axis, each behind a stroke like its line, moved apart where they would overlap."""
+    ends = []
+    for line in lines:
+        finite = [y for y in np.array(line.y, dtype=float) if np.isfinite(y)]
+        if finite:
+            height = ax.transAxes.inverted().transform(ax.transData.transform((1.0, finite[-1])))[1]
+            ends.append((min(max(float(height), 0.0), 1.0), line))
+    for height, (_, line) in zip(spread([height for height, _ in ends]), ends, strict=True):
+        stroke: dict[str, Any] = {
+            "color": line.colour,
+            "marker": line.marker or None,
+            "linewidth": line.width,
+            "clip_on": False,
+        }
+        ax.plot([1.02, 1.07], [height, height], line.style, transform=ax.transAxes, **stroke)
+        ax.text(1.1, height, line.label, transform=ax.transAxes, va="center", fontsize=9)
+
+
+def spread(heights: Sequence[float], gap: float = _LABEL_GAP) -> list[float]:
+    """Heights moved as little as it takes to lie `gap` apart.
+
+    >>> [round(height, 3) for height in spread([0.5, 0.5], gap=0.1)]
+    [0.45, 0.55]
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    blocks: list[tuple[float, int]] = []  # (centre, size): labels that touch move as one
+    for i in order:
+        centre, size = heights[i], 1
+        while blocks and blocks[-1][0] + gap * (blocks[-1][1] + size) / 2 > centre:
+            other, other_size = blocks.pop()
+            centre = (centre * size + other * other_size) / (size + other_size)
+            size += other_size
+        blocks.append((centre, size))
+    placed = [centre + gap * (j - (size - 1) / 2) for centre, size in blocks for j in range(size)]
+    result = [0.0] * len(heights)
+    for i, height in zip(order, placed, strict=True):
+        result[i] = height
+    return result
+
+
+def batch_axis(ax: Axes, sizes: Sequence[float]) -> None:
+    """A log2 axis of batch sizes, ticks at powers of two."""
+    ax.set_xscale("log", base=2)
+    exponents = np.unique(np.round(np.log2(np.asarray(sizes, dtype=float))))
+    ticks = [float(2.0**k) for k in exponents[:: max(1, len(exponents) // 5)]]
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.set_xlabel("batch size")
+
+
+def power_colour(power: float, powers: Sequence[float]) -> str:
+    """One colour for each preconditioning power."""
+    return PALETTE[sorted(set(powers)).index(power) % len(PALETTE)]

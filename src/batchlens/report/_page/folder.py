@@ -1,0 +1,65 @@
+"""A report on the disk: its files are written beside the folder, and move there once all are complete."""
+
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from batchlens.errors import BatchlensError
+from batchlens.report._page.records import Panel, PanelPlan
+from batchlens.report._page.table import Table
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A scratch folder beside `out`, whose files move there once all are written."""
+    if out.exists() and not out.is_dir():
+        raise BatchlensError(f"{out} is a file; the report needs a folder. Choose another with --out.")
+    scratch = None
+    try:
+        # Inside `out` where it is there, so that its files only change their names: it may be a mount of its own.
+        home = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+        scratch = Path(tempfile.mkdtemp(prefix=".batchlens-", dir=home))
+        yield scratch
+        out.mkdir(parents=True, exist_ok=True)
+        for file in scratch.iterdir():
+            if (out / file.name).is_dir():
+                raise BatchlensError(
+                    f"{out / file.name} is a folder, where the report has a file. Remove it or choose another --out."
+                )
+        for file in scratch.iterdir():
+            os.replace(file, out / file.name)
+    except OSError as error:
+        raise BatchlensError(f"{out} cannot be written ({error.strerror}). Choose another folder with --out.") from None
+    finally:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def draw_panel(plan: PanelPlan[Any], table: Table) -> tuple[str, bytes]:
+    """A panel as SVG text and as PNG bytes, the same for the same numbers."""
+    from matplotlib.figure import Figure
+
+    from batchlens.report._page.drawing import figure_style
+
+    with figure_style():
+        figure = Figure()
+        plan.draw(figure.add_subplot(), table)
+        svg, png = io.StringIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(png, format="png", dpi=160, facecolor="white", transparent=False, metadata={"Software": None})
+    return svg.getvalue(), png.getvalue()
+
+
+def write_panel(plan: PanelPlan[Any], table: Table, svg: str, png: bytes, folder: Path) -> Panel:
+    """Write a panel's SVG, PNG and CSV."""
+    csv = f"{plan.numbers}.csv"
+    (folder / f"{plan.slug}.svg").write_text(svg, encoding="utf-8")
+    (folder / f"{plan.slug}.png").write_bytes(png)
+    (folder / csv).write_text(table.to_csv(), encoding="utf-8")
+    alt = f"Figure {plan.number}: {plan.title}. {plan.caption}"
+    return Panel(plan.slug, plan.number, plan.title, plan.source, plan.caption, alt, svg, f"{plan.slug}.png", (csv,))

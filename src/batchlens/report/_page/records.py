@@ -1,0 +1,60 @@
+"""What a report is made of: claims that were checked and figures that were drawn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from batchlens.report._page.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_Source = TypeVar("_Source")
+
+Verdict = Literal["holds", "holds with a limit", "fails"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of the paper, and what became of it when it was measured."""
+
+    name: str
+    sentence: str  # in our words
+    source: str  # where the paper says it
+    measure: str  # how it is measured
+    found: str  # the number, or numbers, found
+    threshold: str
+    verdict: Verdict
+    note: str = ""  # what the limit is
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure.  `png` and `csv` are file names relative to the page; `svg` is the text of an SVG document."""
+
+    slug: str
+    number: str
+    title: str
+    source: str  # where the paper shows it; empty where it does not
+    caption: str  # what to see
+    alt: str
+    svg: str
+    png: str
+    csv: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PanelPlan(Generic[_Source]):
+    """A figure to be made.  Panels of the same `numbers` share their CSV."""
+
+    number: str
+    title: str
+    source: str
+    caption: str
+    numbers: str
+    data: Callable[[_Source], Table]
+    draw: "Callable[[Axes, Table], None]"
+
+    @property
+    def slug(self) -> str:
+        return f"figure-{self.number}"

@@ -1,0 +1,209 @@
+"""What a sweep measured: figures 5 to 8 of the paper, and how far the trial budget matters."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines
+from batchlens.report._page.table import Table
+from batchlens.sweep._curves import MeasuredSweep, base_of
+
+# From which chance of a known result on the best of n trials is drawn.
+LIKELY = 0.9
+_MARKERS = ("o", "s", "D", "P")
+
+
+def steps_data(sweep: MeasuredSweep) -> Table:
+    """Fewest steps to the target of every optimizer at every batch size, with the interval's ends."""
+    return Table.from_rows(
+        {
+            "optimizer": curve.optimizer,
+            "batch_size": cell.batch_size,
+            "status": cell.status,
+            "steps": cell.steps,
+            "low": None if cell.interval is None else cell.interval.low,
+            "high": None if cell.interval is None else cell.interval.high,
+            "max_steps": sweep.declaration.budget(cell.batch_size),
+        }
+        for curve in sweep.curves
+        for cell in curve.cells
+    )
+
+
+def draw_steps(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+    """Steps against batch size, one line an optimizer; a cross at the step budget where none reached the target."""
+    shown = list(dict.fromkeys(data["optimizer"]))
+    missed = data.where(status="not_reached")
+    _steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]])
+    batch_axis(ax, data["batch_size"])
+    top = ax.get_ylim()[1]
+    lines = []
+    for (optimizer,), part in data.groups("optimizer"):
+        colour, style, marker = look_of(optimizer, optimizers)
+        reached = any(part["steps"])
+        if reached:
+            lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
+        shift = _shift(shown.index(optimizer), len(shown), sorted(set(part["batch_size"])))
+        for row in part.rows():
+            if row["low"] is not None:
+                high = top if row["high"] is None else row["high"]
+                ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
+        crosses = part.where(status="not_reached")
+        if len(crosses):
+            label = "" if reached else f"{optimizer} (not reached)"
+            sizes = [size * shift for size in crosses["batch_size"]]
+            lines.append(Line(sizes, crosses["max_steps"], label, colour, " ", "x"))
+    draw_lines(ax, lines)
+
+
+def averaging_data(sweep: MeasuredSweep) -> Table:
+    """The same of the optimizers that were swept with averaging and without."""
+    names = sweep.declaration.optimizers
+    paired = {name for name in names if f"{base_of(name)}+ema" in names and base_of(name) in names}
+    return Table.from_rows(row for row in steps_data(sweep).rows() if row["optimizer"] in paired)
+
+
+def rates_data(sweep: MeasuredSweep) -> Table:
+    """The winners' learning rates, of the optimizers that have any.
+
+    Effective ones are learning_rate / (1 - momentum) where momentum adds up.
+    """
+    return Table.from_rows(
+        {
+            "optimizer": curve.optimizer,
+            "batch_size": cell.batch_size,
+            "learning_rate": cell.settings.get("learning_rate"),
+            "momentum": cell.settings.get("momentum"),
+            "effective_learning_rate": cell.effective_learning_rate,
+            "near_edge": " ".join(f"{edge.setting}:{edge.side}" for edge in cell.result.edges),
+        }
+        for curve in sweep.curves
+        for cell in curve.cells
+        if any(other.effective_learning_rate for other in curve.cells)
+    )
+
+
+def draw_rates(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+    """Effective learning rate against batch size; ringed where a setting is near an end of its range."""
+    known = [rate for rate in data["effective_learning_rate"] if rate]
+    ax.set_yscale("log")
+    ax.set_ylim(min(known) / 1.6, max(known) * 1.6)
+    ax.set_ylabel("effective learning rate")
+    batch_axis(ax, data["batch_size"])
+    lines = []
+    for (optimizer,), part in data.groups("optimizer"):
+        colour, style, marker = look_of(optimizer, optimizers)
+        lines.append(Line(part["batch_size"], part["effective_learning_rate"], optimizer, colour, style, marker))
+        for row in part.rows():
+            if row["effective_learning_rate"] and row["near_edge"]:
+                point = row["batch_size"], row["effective_learning_rate"]
+                ax.plot(*point, "o", color=colour, markerfacecolor="none", markersize=9)
+    draw_lines(ax, lines)
+
+
+def best_of_data(sweep: MeasuredSweep) -> Table:
+    """What the best of fewer trials, drawn at random from a cell's, would have been.
+
+    `chance` is how likely it is to be known to reach the target; `steps` the expected steps if so.
+    """
+    return Table.from_rows(
+        {"optimizer": curve.optimizer, "batch_size": cell.batch_size, **best._asdict()}
+        for curve in sweep.curves
+        for cell in curve.cells
+        if cell.steps is not None
+        for best in cell.result.best_of()
+    )
+
+
+def draw_best_of(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+    """Expected steps of the best of n trials against n, at a batch size in the middle."""
+    size = middle_batch_size(data)
+    part = Table.from_rows(row for row in data.where(batch_size=size).rows() if row["chance"] >= LIKELY)
+    _steps_axis(ax, part["steps"])
+    ax.set_xlabel("trials")
+    ax.set_xlim(0.5, max(part["trials"]) + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    lines = []
+    for (optimizer,), some in part.groups("optimizer"):
+        colour, style, marker = look_of(optimizer, optimizers)
+        lines.append(Line(some["trials"], some["steps"], optimizer, colour, style, marker))
+    draw_lines(ax, lines)
+    ax.set_title(f"batch size {size:,}", fontsize=10, loc="left")
+
+
+def middle_batch_size(data: Table) -> int:
+    """Of the batch sizes at which most optimizers have a winner, the one in the middle."""
+    sizes = [size for size, _ in set(zip(data["batch_size"], data["optimizer"], strict=True))]
+    candidates = sorted({size for size in sizes if sizes.count(size) == max(map(sizes.count, sizes))})
+    return int(candidates[len(candidates) // 2])
+
+
+def repeats_data(sweep: MeasuredSweep) -> Table:
+    """Steps of the winners' repeats with other seeds, the winner itself as repeat 0."""
+    rows = []
+    for curve in sweep.curves:
+        for cell in curve.cells:
+            steps = [cell.steps, *cell.result.repeat_steps()]
+            rows += [
+                {"optimizer": curve.optimizer, "batch_size": cell.batch_size, "repeat": repeat, "steps": count}
+                for repeat, count in enumerate(steps)
+                if cell.result.repeats
+            ]
+    return Table.from_rows(rows)
+
+
+def draw_repeats(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+    """The winners' steps as lines, those of their repeats as dots."""
+    _steps_axis(ax, data["steps"])
+    batch_axis(ax, data["batch_size"])
+    lines = []
+    for (optimizer,), part in data.groups("optimizer"):
+        colour, style, marker = look_of(optimizer, optimizers)
+        winners = part.where(repeat=0)
+        lines.append(Line(winners["batch_size"], winners["steps"], optimizer, colour, style))
+        again = [row for row in part.rows() if row["repeat"] and row["steps"]]
+        ax.plot(
+            [row["batch_size"] for row in again],
+            [row["steps"] for row in again],
+            marker,
+            color=colour,
+            markerfacecolor="none",
+        )
+    draw_lines(ax, lines)
+
+
+def look_of(optimizer: str, optimizers: Sequence[str]) -> tuple[str, str, str]:
+    """Colour, line style and marker: the base optimizer by colour, then by marker; averaging dashed.
+
+    >>> look_of("sgd+ema", ["momentum", "sgd+ema", "sgd"])
+    ('#D55E00', '--', 'o')
+    """
+    bases = list(dict.fromkeys(map(base_of, optimizers)))
+    place = bases.index(base_of(optimizer))
+    marker = _MARKERS[place // len(PALETTE) % len(_MARKERS)]
+    return PALETTE[place % len(PALETTE)], "--" if optimizer.endswith("+ema") else "-", marker
+
+
+def _shift(place: int, count: int, sizes: Sequence[int]) -> float:
+    """Moves one of several marks at the same batch size aside, by a hundredth of the axis or less."""
+    gaps = [math.log(larger / smaller) for smaller, larger in pairwise(sizes)]
+    apart = min(0.01 * sum(gaps), 0.5 * min(gaps) / count) if gaps else 0.0
+    return math.exp(apart * (place - (count - 1) / 2))
+
+
+def _steps_axis(ax: Axes, values: Sequence[float | None]) -> None:
+    """A log axis around the values; within two decades or so its minor ticks are labelled too."""
+    known = [value for value in values if value] or [1.0]
+    low, high = min(known) / 1.6, max(known) * 1.6
+    ax.set_yscale("log")
+    ax.set_ylim(low, high)
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
+    ax.yaxis.set_major_formatter(plain)
+    few = high / low < 300
+    if few:
+        ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    ax.yaxis.set_minor_formatter(plain if few else NullFormatter())
+    ax.set_ylabel("steps to target")

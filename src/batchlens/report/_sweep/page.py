@@ -1,0 +1,261 @@
+"""The report on a sweep: curves, best settings and what to be wary of, in one folder."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import get_args
+
+from batchlens import __version__
+from batchlens.report._page.folder import draw_panel, staged, write_panel
+from batchlens.report._page.frame import Badge, Section, frame_page, render_table
+from batchlens.report._page.records import PanelPlan
+from batchlens.report._page.table import Table
+from batchlens.report._sweep import figures as figures
+from batchlens.scaling.curve import Interval
+from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep
+from batchlens.sweep._declaration import Declaration
+from batchlens.sweep._trial import Status
+
+# In how many figures `write_sweep_report` reports its progress at the most.
+MOST_PANELS = 5
+
+_DEFINITIONS = (
+    "Critical batch size: up to where a larger batch saves steps. Knee: where perfect scaling and the plateau meet. "
+    "Overhead: the largest batch that costs at most 20% more examples than perfect scaling. Fit: B_crit of "
+    "steps = S_min (1 + B_crit / B). In brackets 95% intervals, from resampling the trials of every search; "
+    "a ? is an end that they leave open. They tell how far the luck of the search matters, not that of the seed."
+)
+_CELLS = (
+    "The trial with the fewest steps wins. The best of resampled trials can only be slower, so intervals of steps "
+    "begin at the steps found."
+)
+
+
+def write_sweep_report(sweep: MeasuredSweep, out: Path, progress: Callable[[str], None] = lambda _: None) -> None:
+    """Write the report on a sweep into a folder.
+
+    Nothing changes there before everything is written beside it; then files of an earlier report are replaced.
+    """
+    started = time.perf_counter()
+    with staged(out) as folder:
+        panels = []
+        for plan, table in plan_panels(sweep):
+            progress(plan.title)
+            panels.append(write_panel(plan, table, *draw_panel(plan, table), folder))
+        (folder / "critical.csv").write_text(critical_table(sweep).to_csv(), encoding="utf-8")
+        page = frame_page(
+            title_of(sweep),
+            _lead(sweep),
+            _summary(sweep),
+            [_critical_section(sweep)],
+            panels,
+            _parameters(sweep),
+            {**sweep.versions, "this report": f"batchlens {__version__}"},
+            time.perf_counter() - started,
+            appendix=[_cells_section(sweep)],
+        )
+        (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def plan_panels(sweep: MeasuredSweep) -> Iterator[tuple[PanelPlan[MeasuredSweep], Table]]:
+    """The figures for which the sweep has numbers, with those."""
+    number = 0
+    for plan in _plans(sweep.declaration):
+        table = plan.data(sweep)
+        if len(table):
+            number += 1
+            yield replace(plan, number=str(number)), table
+
+
+def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
+    # All figures know all optimizers, so that each looks the same in every one.
+    optimizers = declaration.optimizers
+    return [
+        PanelPlan(
+            "",
+            "Steps to the target",
+            "figure 8" if declaration.target_on == "train" else "figure 5",
+            "Each optimizer tuned at each batch size. Vertical lines are 95% intervals, from resampling the trials; "
+            "a cross at the step budget is a search in which no trial reached the target.",
+            "steps",
+            figures.steps_data,
+            partial(figures.draw_steps, optimizers=optimizers),
+        ),
+        PanelPlan(
+            "",
+            "Averaging",
+            "figure 6",
+            "With an exponential moving average of the weights (dashed) and without (solid). In theory it saves steps "
+            "at small batches and nothing at large ones.",
+            "averaging",
+            figures.averaging_data,
+            partial(figures.draw_steps, optimizers=optimizers),
+        ),
+        PanelPlan(
+            "",
+            "Optimal learning rate",
+            "figure 7",
+            "The winners' learning rate, divided by 1 - momentum where momentum adds gradients up (momentum, nesterov, "
+            "kfac); Adam's and Muon's momentum is a mean of gradients and leaves the rate as it is. Ringed where a "
+            "setting of the winner is near an end of its range.",
+            "learning-rates",
+            figures.rates_data,
+            partial(figures.draw_rates, optimizers=optimizers),
+        ),
+        PanelPlan(
+            "",
+            "How far the number of trials matters",
+            "",
+            "Expected steps of the best of n trials, drawn at random from those of the search. A line that still falls "
+            "at its end asks for more trials; it begins where nine of ten draws are known to reach the target.",
+            "best-of",
+            figures.best_of_data,
+            partial(figures.draw_best_of, optimizers=optimizers),
+        ),
+        PanelPlan(
+            "",
+            "Winners with other seeds",
+            "",
+            "The winners' steps (lines), and those of the same settings with other seeds (hollow markers). A winner "
+            "was lucky where most of its repeats are slower; repeats that missed the target are not drawn.",
+            "repeats",
+            figures.repeats_data,
+            partial(figures.draw_repeats, optimizers=optimizers),
+        ),
+    ]
+
+
+def critical_table(sweep: MeasuredSweep) -> Table:
+    """The critical batch size of every optimizer by each definition, with the interval's ends."""
+    return Table.from_rows(
+        {
+            "optimizer": curve.optimizer,
+            **found._asdict(),
+            "low": None if interval is None else interval.low,
+            "high": None if interval is None else interval.high,
+        }
+        for curve in sweep.curves
+        for found, interval in curve.estimates
+    )
+
+
+def title_of(sweep: MeasuredSweep) -> str:
+    """The question that the sweep answers."""
+    return f"How large a batch can {sweep.declaration.workload} use, and with which optimizer?"
+
+
+def estimate_words(curve: MeasuredCurve) -> list[str]:
+    """The critical batch size by each definition: "657 (310 to 1,200)"."""
+    unlimited = Interval(None, None)
+    return [
+        str(found) if found.value is None else f"{found} ({interval or unlimited})"
+        for found, interval in curve.estimates
+    ]
+
+
+def settings_words(settings: Mapping[str, float]) -> str:
+    """ "momentum 0.9, averaging 0.99"."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in settings.items())
+
+
+def _lead(sweep: MeasuredSweep) -> str:
+    declaration = sweep.declaration
+    where = "training" if declaration.target_on == "train" else "validation"
+    part = f" This is shard {sweep.shard} only: its winners are not yet those of the sweep." if sweep.shard else ""
+    unfinished = "" if sweep.complete or sweep.shard else " The sweep is not finished; what is here may still change."
+    optimizers, sizes = len(declaration.optimizers), len(declaration.batch_sizes)
+    return (
+        f"{optimizers} optimizer{'s' * (optimizers > 1)} at {sizes} batch size{'s' * (sizes > 1)} on the workload "
+        f"{declaration.workload} ({declaration.size} size): for each pair, a search of {declaration.trials} trials for "
+        f"the settings that reach {declaration.target:g} on the {where} set in the fewest steps.{part}{unfinished}"
+    )
+
+
+def _summary(sweep: MeasuredSweep) -> str:
+    cells = sweep.cells
+    done = sum(cell.result.complete for cell in cells)
+    won = sum(cell.steps is not None for cell in cells)
+    flagged = sum(bool(cell.result.flags) for cell in cells)
+    return (
+        f"{done} of {len(cells)} searches are complete, {won} have a winner, "
+        f"{flagged} {'has' if flagged == 1 else 'have'} something to be wary of."
+    )
+
+
+def _critical_section(sweep: MeasuredSweep) -> Section:
+    rows = [[curve.optimizer, *estimate_words(curve), _fewest(curve)] for curve in sweep.curves]
+    heads = ("Optimizer", "Knee", "Overhead", "Fit", "Fewest steps")
+    table = render_table("Critical batch size of every optimizer", "critical", heads, rows)
+    link = '<p class="files"><span>Numbers: <a href="critical.csv">CSV</a></span></p>'
+    return Section("critical", "Critical batch size", f'{table}\n<p class="remark">{escape(_DEFINITIONS)}</p>\n{link}')
+
+
+def _fewest(curve: MeasuredCurve) -> str:
+    won = [(cell.steps, cell.batch_size) for cell in curve.cells if cell.steps is not None]
+    return f"{min(won)[0]:,} at batch size {min(won)[1]:,}" if won else "no winner"
+
+
+def _cells_section(sweep: MeasuredSweep) -> Section:
+    heads = (
+        "Optimizer",
+        "Batch size",
+        "Steps",
+        "95% interval",
+        "Learning rate",
+        "Other settings",
+        "Trials",
+        "To be wary of",
+    )
+    table = render_table("Every search", "searches", heads, map(_cell_row, sweep.cells))
+    return Section("searches", "Searches", f'{table}\n<p class="remark">{escape(_CELLS)}</p>')
+
+
+def _cell_row(cell: MeasuredCell) -> list[str | Badge]:
+    rate = cell.settings.get("learning_rate")
+    others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}
+    statuses = cell.result.statuses
+    counts = ", ".join(f"{statuses[name]} {name.replace('_', ' ')}" for name in get_args(Status) if name in statuses)
+    steps: str | Badge
+    if cell.status == "reached":
+        steps = f"{cell.steps:,}"
+    else:
+        steps = Badge("fails", "no winner") if cell.status == "not_reached" else Badge("limit", "unfinished")
+    return [
+        cell.result.cell.optimizer,
+        f"{cell.batch_size:,}",
+        steps,
+        "" if cell.interval is None else str(cell.interval),
+        "" if rate is None else f"{rate:.4g}",
+        settings_words(others),
+        counts,
+        "; ".join(cell.result.flags),
+    ]
+
+
+def _parameters(sweep: MeasuredSweep) -> dict[str, str]:
+    declaration = sweep.declaration
+    budgets = dict(sorted(zip(declaration.batch_sizes, declaration.max_steps, strict=True)))
+    spaces = {
+        f"range of {setting}, {optimizer}": f"{low:g} to {high:g} ({scale.replace('_', ' ')})"
+        for optimizer, space in declaration.spaces.items()
+        for setting, (low, high, scale) in space.items()
+    }
+    saved = sweep.steps_saved
+    return {
+        "file": sweep.name,
+        "workload": declaration.workload,
+        "size": declaration.size,
+        "target": f"{declaration.target:g} on the {declaration.target_on} set",
+        "trials a search": str(declaration.trials),
+        "trials known exactly (keep)": str(declaration.keep),
+        "seed": str(declaration.seed),
+        "step budgets": ", ".join(f"{budget:,} at {size:,}" for size, budget in budgets.items()),
+        "trials in all": f"{sweep.trials:,}",
+        "steps in all": f"{sweep.steps:,}",
+        "steps saved by pruning": f"at most {saved:,}: what was left of the step budgets" if saved else "none",
+        "time of all trials": f"{sweep.seconds:,.0f} s",
+        **spaces,
+    }

@@ -1,0 +1,1 @@
+"""The report on the theory: what it computes, what it claims, what it draws."""

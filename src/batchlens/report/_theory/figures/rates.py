@@ -1,0 +1,108 @@
+"""Optimal learning rates against batch size, and optimal schedules: figures 3c, 5 and 6."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines, power_colour
+from batchlens.report._page.svg import FOREGROUND
+from batchlens.report._page.table import Table, concatenate
+from batchlens.report._theory.study import Study, curve_table
+
+
+def rate_data(study: Study) -> Table:
+    """Optimal (effective) learning rate of SGD, of momentum 0.9 and of tuned momentum, at every power."""
+    kinds = {"none": ("sgd", None), "0.9": ("momentum", 0.9), "tuned": ("momentum", None)}
+    tables = []
+    for kind, (family, momentum) in kinds.items():
+        for power in study.powers:
+            part = curve_table(study.curve(family, power, momentum=momentum))
+            effective = tuple(
+                None if rate is None else rate / (1.0 - beta)
+                for rate, beta in zip(part["learning_rate"], part["momentum"], strict=True)
+            )
+            names = ("power", "batch_size", "learning_rate", "momentum")
+            columns = {"kind": (kind,) * len(part), **{name: part[name] for name in names}}
+            tables.append(Table({**columns, "effective_learning_rate": effective}))
+    return concatenate(tables)
+
+
+def draw_rates(ax: Axes, data: Table, kind: str = "none") -> None:
+    """Effective learning rate of one kind of momentum against batch size, plain SGD's dashed for comparison."""
+    lines = []
+    for (name, power), part in data.groups("kind", "power"):
+        if name == kind:
+            colour = power_colour(power, data["power"])
+            lines.append(
+                Line(part["batch_size"], part["effective_learning_rate"], f"power {power:g}", colour, marker="o")
+            )
+        elif name == "none":
+            colour = power_colour(power, data["power"])
+            lines.append(Line(part["batch_size"], part["effective_learning_rate"], "", colour, "--"))
+    ax.set_yscale("log")
+    values = [value for value in data["effective_learning_rate"] if value]
+    ax.set_ylim(min(values) / 1.6, max(values) * 1.6)
+    ax.set_ylabel("learning rate" if kind == "none" else "effective learning rate")
+    batch_axis(ax, data["batch_size"])
+    draw_lines(ax, lines)
+
+
+def schedule_data(study: Study) -> Table:
+    """The optimal schedules at power 0: learning rate over the course of training, for every batch size."""
+    rows = []
+    for size in study.batch_sizes:
+        plan = study.schedule(size)
+        starts = np.concatenate([[0], np.cumsum(plan.lengths)])
+        rows += [
+            {
+                "batch_size": size,
+                "start": int(start),
+                "end": int(end),
+                "steps": plan.steps,
+                "learning_rate": float(rate),
+            }
+            for start, end, rate in zip(starts[:-1], starts[1:], plan.learning_rates, strict=True)
+        ]
+    return Table.from_rows(rows)
+
+
+def draw_schedules(ax: Axes, data: Table) -> None:
+    """Learning rate against the share of the steps taken, every other batch size."""
+    groups = list(data.groups("batch_size"))[::2]
+    lines = []
+    for i, ((size,), part) in enumerate(groups):
+        edges = [0.0, *(end / part["steps"][0] for end in part["end"])]
+        x = [edge for pair in pairwise(edges) for edge in pair]
+        y = [rate for rate in part["learning_rate"] for _ in (0, 1)]
+        lines.append(Line(x, y, f"batch {size:,}", PALETTE[i % len(PALETTE)]))
+    rates = [rate for rate in data["learning_rate"] if rate > 0]
+    ax.set_yscale("log")
+    ax.set_ylim(min(rates) / 1.5, max(rates) * 1.5)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("share of the steps taken")
+    ax.set_ylabel("learning rate")
+    draw_lines(ax, lines)
+
+
+def final_rate_data(study: Study) -> Table:
+    """The learning rate that the optimal schedule ends with, at every batch size."""
+    last = [(size, study.schedule(size).learning_rates[-1]) for size in study.batch_sizes]
+    return Table.from_rows({"batch_size": size, "final_learning_rate": float(rate)} for size, rate in last)
+
+
+def draw_final_rates(ax: Axes, data: Table) -> None:
+    """Final learning rate against batch size, beside a straight line through the smallest."""
+    sizes, rates = data["batch_size"], data["final_learning_rate"]
+    linear = [rates[0] * size / sizes[0] for size in sizes]
+    shown = [value if value <= 1.6 * max(rates) else math.nan for value in linear]
+    lines = [
+        Line(sizes, rates, "final rate", PALETTE[0], marker="o"),
+        Line(sizes, shown, "proportional", FOREGROUND, "--"),
+    ]
+    ax.set_yscale("log")
+    ax.set_ylim(min(rates) / 1.6, max(rates) * 2)
+    ax.set_ylabel("final learning rate")
+    batch_axis(ax, sizes)
+    draw_lines(ax, lines)

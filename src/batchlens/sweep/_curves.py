@@ -1,0 +1,254 @@
+"""What a sweep's store says, optimizer by optimizer: curves, how sure they are, and what to be wary of.
+
+Intervals are bootstrap percentiles: each resample draws as many trials of every cell as count there, with replacement,
+and takes the best.  The best of fewer distinct trials can only be slower, so an interval of steps begins at the steps
+found.  One of a critical batch size is widened to what was found, where the percentiles leave that out.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from batchlens._arrays import FloatArray
+from batchlens.scaling.curve import (
+    DEFINITIONS,
+    CriticalBatchSize,
+    Definition,
+    Estimate,
+    Interval,
+    ScalingCurve,
+    critical_ends,
+    interval_of_logs,
+    percentile_interval,
+)
+from batchlens.sweep._declaration import Declaration
+from batchlens.sweep._results import CellResult, cell_results
+from batchlens.sweep._store import Store
+
+RESAMPLES = 1000
+# Their momentum adds gradients up, to 1 / (1 - momentum) times a step; Adam's and Muon's is a mean of gradients.
+ADDING_UP = ("momentum", "nesterov", "kfac")
+
+
+def base_of(optimizer: str) -> str:
+    """The optimizer without averaging.
+
+    >>> base_of("sgd+ema")
+    'sgd'
+    """
+    return optimizer.removesuffix("+ema")
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """One optimizer at one batch size; `interval` is of the steps, None where there are too few trials for one."""
+
+    result: CellResult
+    interval: Interval | None
+
+    @property
+    def batch_size(self) -> int:
+        return self.result.cell.batch_size
+
+    @property
+    def steps(self) -> int | None:
+        """The winner's; None where there is none."""
+        return None if self.result.winner is None else self.result.winner.steps
+
+    @property
+    def status(self) -> str:
+        """ "unfinished" where no trial has reached the target, but not all have been run."""
+        if self.result.winner is not None:
+            return "reached"
+        return "not_reached" if self.result.complete else "unfinished"
+
+    @property
+    def settings(self) -> Mapping[str, float]:
+        """The winner's."""
+        return {} if self.result.winner is None else self.result.winner.parameters
+
+    @property
+    def effective_learning_rate(self) -> float | None:
+        """learning_rate / (1 - momentum) where momentum adds gradients up, else the learning rate.
+
+        None where there is no winner, or where the store does not say the momentum because it was not searched.
+        """
+        rate, momentum = self.settings.get("learning_rate"), self.settings.get("momentum")
+        if rate is None or base_of(self.result.cell.optimizer) not in ADDING_UP:
+            return rate
+        return None if momentum is None else rate / (1 - momentum)
+
+
+@dataclass(frozen=True)
+class MeasuredCurve:
+    """One optimizer: its cells by batch size, and the critical batch size by each definition."""
+
+    curve: ScalingCurve
+    estimates: tuple[Estimate, ...]
+    cells: tuple[MeasuredCell, ...]
+
+    @property
+    def optimizer(self) -> str:
+        return self.curve.optimizer
+
+
+@dataclass(frozen=True)
+class MeasuredSweep:
+    """A sweep as far as its store goes.
+
+    Arguments:
+        versions: of what ran the trials, several where they differ.
+        trials, steps, seconds: of all trials, repeats included.
+        steps_saved: by pruning, at most.
+    """
+
+    name: str
+    declaration: Declaration
+    shard: str
+    curves: tuple[MeasuredCurve, ...]
+    versions: Mapping[str, str]
+    trials: int
+    steps: int
+    seconds: float
+    steps_saved: int
+
+    @property
+    def cells(self) -> list[MeasuredCell]:
+        """Optimizer by optimizer."""
+        return [cell for curve in self.curves for cell in curve.cells]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every search has all its trials."""
+        return all(cell.result.complete for cell in self.cells)
+
+    def as_document(self) -> dict[str, Any]:
+        """For JSON."""
+        declaration = self.declaration
+        names = ("workload", "size", "target", "target_on", "trials", "seed")
+        return {
+            **{name: getattr(declaration, name) for name in names},
+            "complete": self.complete,
+            "cells": len(self.cells),
+            "cells_done": sum(cell.result.complete for cell in self.cells),
+            "ended": self.trials,
+            "steps_saved_at_most": self.steps_saved,
+            "curves": [_curve_document(curve) for curve in self.curves],
+        }
+
+
+def read_sweep(store: Store) -> MeasuredSweep:
+    """What a store says."""
+    declaration, results, trials = store.declaration, cell_results(store), store.read_trials()
+    seeded = list(enumerate(results))
+    return MeasuredSweep(
+        name=store.path.name,
+        declaration=declaration,
+        shard=store.shard,
+        curves=tuple(
+            _measure(name, [(seed, result) for seed, result in seeded if result.cell.optimizer == name], declaration)
+            for name in declaration.optimizers
+        ),
+        versions=_join(trial.versions for trial in trials),
+        trials=len(trials),
+        steps=sum(trial.steps_taken for trial in trials),
+        seconds=sum(trial.seconds for trial in trials),
+        steps_saved=sum(result.steps_saved for result in results),
+    )
+
+
+def _measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: Declaration) -> MeasuredCurve:
+    seeded = sorted(seeded, key=lambda entry: entry[1].cell.batch_size)
+    resampled = np.stack([result.bootstrap(RESAMPLES, seed) for seed, result in seeded], axis=1)
+    cells = tuple(
+        MeasuredCell(result, _steps_interval(result, column))
+        for (_, result), column in zip(seeded, resampled.T, strict=True)
+    )
+    curve = ScalingCurve(
+        [cell.batch_size for cell in cells],
+        [cell.steps for cell in cells],
+        [cell.settings for cell in cells],
+        optimizer=optimizer,
+        target=declaration.target,
+    )
+    told = all(cell.interval is not None for cell in cells if cell.steps is not None)
+    found = [curve.critical_batch_size(definition) for definition in DEFINITIONS]
+    estimates = tuple(Estimate(value, _critical_interval(value, curve, resampled) if told else None) for value in found)
+    return MeasuredCurve(curve, estimates, cells)
+
+
+def _steps_interval(result: CellResult, resampled: FloatArray) -> Interval | None:
+    if result.winner is None or result.counted < 2:
+        return None
+    steps = np.where(np.isnan(resampled), np.inf, resampled)
+    low, high = percentile_interval(steps, steps)
+    return Interval(low, None if np.isinf(high) else high)
+
+
+def _critical_interval(found: CriticalBatchSize, curve: ScalingCurve, resampled: FloatArray) -> Interval | None:
+    """Of resamples without a winner at some batch sizes, the others tell."""
+    if found.value is None:
+        return None
+    log_low, log_high = _resampled_ends(found.definition, np.log(curve.batch_sizes), resampled)
+    interval = interval_of_logs(*percentile_interval(log_low, log_high)) or Interval(None, None)
+    low = None if interval.low is None or found.relation == "<=" else min(interval.low, found.value)
+    high = None if interval.high is None or found.relation == ">=" else max(interval.high, found.value)
+    return None if low is None and high is None else Interval(low, high)
+
+
+def _resampled_ends(
+    definition: Definition, log_batch: FloatArray, resampled: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    log_low, log_high = np.full(len(resampled), -np.inf), np.full(len(resampled), np.inf)
+    reached = resampled > 0
+    for pattern in np.unique(reached, axis=0):
+        if pattern.sum() > 1:
+            rows = (reached == pattern).all(axis=1)
+            curves = np.log(resampled[np.ix_(rows, pattern)])
+            log_low[rows], log_high[rows] = critical_ends(definition, log_batch[pattern], curves)
+    return log_low, log_high
+
+
+def _join(versions: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """What all have in common, and where they differ every one."""
+    seen: dict[str, dict[str, None]] = {}
+    for entry in versions:
+        for name, version in entry.items():
+            seen.setdefault(name, {})[version] = None
+    return {name: ", ".join(sorted(found)) for name, found in seen.items()}
+
+
+def _curve_document(curve: MeasuredCurve) -> dict[str, Any]:
+    return {
+        "optimizer": curve.optimizer,
+        "critical_batch_size": curve.estimates[0].critical_batch_size._asdict(),
+        "critical_batch_sizes": [
+            {**entry.critical_batch_size._asdict(), "interval": _ends(entry.interval)} for entry in curve.estimates
+        ],
+        "points": [_point_document(cell) for cell in curve.cells],
+    }
+
+
+def _point_document(cell: MeasuredCell) -> dict[str, Any]:
+    result = cell.result
+    return {
+        "batch_size": cell.batch_size,
+        "status": cell.status,
+        "steps": cell.steps,
+        "interval": _ends(cell.interval),
+        "winner": None if result.winner is None else result.winner.key.number,
+        "learning_rate": cell.settings.get("learning_rate"),
+        "effective_learning_rate": cell.effective_learning_rate,
+        "settings": dict(cell.settings),
+        "complete": result.complete,
+        "counted": result.counted,
+        "statuses": dict(result.statuses),
+        "repeats": result.repeat_steps(),
+        "flags": list(result.flags),
+    }
+
+
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else list(interval)

@@ -1,0 +1,1 @@
+"""Where trials run: processes of this machine, or a Ray cluster."""

@@ -1,0 +1,82 @@
+"""One trial: what is to be run, and how it ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from batchlens.sweep._declaration import Cell
+
+Status = Literal["reached", "not_reached", "pruned", "diverged", "failed"]
+# A metric after so many steps; the relation is "=", or "<=" or ">=" where the metric is a bound.
+Entry = tuple[int, float, str]
+
+
+class Key(NamedTuple):
+    """Which trial of a sweep; repeat 0 is the search's, others train it again with other seeds."""
+
+    optimizer: str
+    batch_size: int
+    number: int
+    repeat: int = 0
+
+    @property
+    def cell(self) -> Cell:
+        """The search that the trial belongs to."""
+        return Cell(self.optimizer, self.batch_size)
+
+    def __str__(self) -> str:
+        again = f", repeat {self.repeat}" if self.repeat else ""
+        return f"trial {self.number} of {self.cell}{again}"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A trial to run: its point in units of the declared ranges, the settings there, and its seed."""
+
+    key: Key
+    position: Mapping[str, float]
+    parameters: Mapping[str, float]
+    seed: int
+    max_steps: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a trial ended.
+
+    `steps` is the first evaluated step that met the target, None where none did; `steps_taken` is how far the run went.
+    """
+
+    key: Key
+    position: Mapping[str, float]
+    parameters: Mapping[str, float]
+    seed: int
+    status: Status
+    steps: int | None
+    steps_taken: int
+    metric: float | None = None
+    seconds: float = 0.0
+    host: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    history: tuple[Entry, ...] = ()
+
+    @classmethod
+    def of(cls, task: Task, answer: Mapping[str, Any]) -> "Trial":
+        """From what a worker answered."""
+        return cls(
+            key=task.key,
+            position=task.position,
+            parameters=task.parameters,
+            seed=task.seed,
+            history=tuple((int(step), float(metric), str(relation)) for step, metric, relation in answer["history"]),
+            **{name: answer[name] for name in ANSWERED},
+        )
+
+    @classmethod
+    def failed(cls, task: Task, reason: str, host: str) -> "Trial":
+        """One that no worker could bring to an end."""
+        return cls(task.key, task.position, task.parameters, task.seed, "failed", None, 0, host=host, reason=reason)
+
+
+ANSWERED = ("status", "steps", "steps_taken", "metric", "seconds", "host", "versions", "reason")

@@ -1,0 +1,150 @@
+"""The arguments of a run, checked before anything is loaded."""
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict, Unpack
+
+import torch
+
+from batchlens import __version__
+from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
+from batchlens.training._schedules import schedule_shape
+from batchlens.training.recipes import Recipe, Setting, check_settings, recipe_named
+from batchlens.training.workloads import SIZES, Workload, find_workload
+
+TARGETS_ON = ("validation", "train")
+
+
+class Options(TypedDict, total=False):
+    """What a run takes beside workload, optimizer, batch size and settings; `training.loop.train` says what each is."""
+
+    size: str
+    seed: int
+    max_steps: int | None
+    micro_batch: int | None
+    schedule: str | None
+    target: float | None
+    target_on: str
+    lazy: bool
+    device: str
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Everything that the result of a run depends on."""
+
+    workload: Workload
+    recipe: Recipe
+    batch_size: int
+    settings: Mapping[str, float]
+    seed: int
+    max_steps: int
+    micro_batch: int
+    schedule: str
+    target: float
+    target_on: str
+    lazy: bool
+    device: torch.device
+
+    def identity(self) -> dict[str, Any]:
+        """What two runs must share for one to go on where the other stopped."""
+        names = ("batch_size", "seed", "max_steps", "micro_batch", "schedule", "target", "target_on", "lazy")
+        return {
+            "workload": self.workload.name,
+            "size": self.workload.size,
+            "source": self.workload.source,
+            "optimizer": self.recipe.name,
+            "settings": dict(self.settings),
+            **{name: getattr(self, name) for name in names},
+            "device": self.device.type,
+            "versions": versions(),
+        }
+
+    def learning_rate_factor(self) -> Callable[[int], float]:
+        """Which part of the learning rate a step uses."""
+        shape = schedule_shape(self.schedule)
+        values = {name: self.settings[name] for name in shape.defaults}
+        return lambda step: shape.function(step, **values)
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on beside its arguments."""
+    return {"batchlens": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def check_arguments(
+    workload: Workload | str,
+    optimizer: Recipe | str,
+    batch_size: int,
+    settings: Mapping[str, float],
+    **options: Unpack[Options],
+) -> Arguments:
+    """The arguments of `training.loop.train`, with the workload's values for those that are missing or None."""
+    for name in options:
+        if name not in Options.__annotations__:
+            raise TypeError(f"`{name}` is not known; a run takes {', '.join(Options.__annotations__)}.")
+    size = require_choice("size", options.get("size", "laptop"), SIZES)
+    if isinstance(workload, str):
+        workload = find_workload(workload, size)
+    require_instance("workload", workload, Workload)
+    recipe = recipe_named(optimizer) if isinstance(optimizer, str) else require_instance("optimizer", optimizer, Recipe)
+    batch_size = require_whole("batch_size", batch_size, 1)
+    max_steps = options.get("max_steps")
+    max_steps = workload.max_steps(batch_size) if max_steps is None else require_whole("max_steps", max_steps, 1)
+    target_on = require_choice("target_on", options.get("target_on", "validation"), TARGETS_ON)
+    target = options.get("target")
+    usual_target = workload.target if target_on == "validation" else workload.train_target
+    schedule = options.get("schedule")
+    schedule = workload.schedule if schedule is None else schedule
+    return Arguments(
+        workload=workload,
+        recipe=recipe,
+        batch_size=batch_size,
+        settings=_check_settings(workload, recipe, schedule, settings, max_steps),
+        seed=require_whole("seed", options.get("seed", 0)),
+        max_steps=max_steps,
+        micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload),
+        schedule=schedule,
+        target=usual_target if target is None else require_number("target", target),
+        target_on=target_on,
+        lazy=require_flag("lazy", options.get("lazy", True)),
+        device=check_device(options.get("device", "cpu")),
+    )
+
+
+def _check_settings(
+    workload: Workload, recipe: Recipe, schedule: str, settings: Mapping[str, float], max_steps: int
+) -> dict[str, float]:
+    defaults = workload.defaults.get(recipe.name.removesuffix("+ema"), {})
+    of_optimizer = {
+        name: replace(setting, default=defaults.get(name, setting.default)) for name, setting in recipe.settings.items()
+    }
+    of_schedule = {
+        name: Setting(max_steps, closed=(False, False)) if default is None else Setting(default, 0.0, 1.0, (True, True))
+        for name, default in schedule_shape(schedule).defaults.items()
+    }
+    return check_settings({**of_optimizer, **of_schedule}, settings, recipe.name)
+
+
+def _check_micro_batch(micro_batch: int | None, batch_size: int, workload: Workload) -> int:
+    if micro_batch is None:
+        return min(workload.micro_batch, batch_size)
+    multiple = workload.slice_multiple
+    micro_batch = require_whole("micro_batch", micro_batch, 1)
+    if micro_batch < batch_size and micro_batch % multiple:
+        raise ValueError(f"`micro_batch` must be a multiple of {multiple}, the ghost size, got {micro_batch}.")
+    return min(micro_batch, batch_size)
+
+
+def check_device(name: str) -> torch.device:
+    """The device of that name, if this machine has it."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind = require_choice("device", str(name).partition(":")[0], list(available))
+    if not available[kind]:
+        here = ", ".join(kind for kind, there in available.items() if there)
+        raise ValueError(f"`device` must be one that this machine has ({here}), got {name}.")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"`device` must be cpu, cuda, cuda:0 or the like, got {name}.") from None

@@ -1,0 +1,1 @@
+"""Data sets: what they are, where they come from, how they are read."""

@@ -1,0 +1,256 @@
+"""Bringing data sets from their official places into the folder.
+
+A file is gathered in a temporary folder inside the data set's own, checked there, and then renamed: what lies under a
+final name is whole, whatever interrupts. Nothing here needs torch.
+"""
+
+import hashlib
+import os
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+from batchlens.checks import require_choice
+from batchlens.errors import BatchlensError
+from batchlens.training.data._sources import (
+    BROKEN,
+    NAMES,
+    SOURCES,
+    SUMS,
+    Source,
+    find_dataset_folder,
+    import_extra,
+    is_shard,
+    read_plain,
+    read_sums,
+    remedy,
+    verify,
+    what_is_wrong,
+)
+
+_CHUNK = 1 << 18
+
+
+class Fetched(NamedTuple):
+    """A file that is right now: because it was, or because it was brought."""
+
+    file: str
+    state: Literal["present", "fetched"]
+
+
+def fetch(name: str, data_dir: Path | str | None = None, *, url: str | None = None) -> list[Fetched]:
+    """Brings what is missing or damaged of a data set into the folder, and leaves alone what is right.
+
+    Files come from the official place or, where `url` is given, from there under the same names; Fashion-MNIST is
+    copied from Debian's package where that is installed. LM1B is brought whole. An official archive that already lies
+    in the folder is unpacked, not downloaded again.
+
+    Raises BatchlensError, with what to do, where a place cannot be reached or hands out something else.
+    """
+    source = SOURCES[require_choice("name", name, NAMES)]
+    states = {found.file: found.state for found in verify(name, data_dir)}
+    present = [file for file, state in states.items() if state == "right"]
+    wanted = [file for file, state in states.items() if state in ("missing", "damaged")]
+    if name == "digits" and wanted:
+        raise BatchlensError(f"digits is part of batchlens and damaged; run `{remedy(name)}`.")
+    fetched: list[str] = []
+    if wanted or (name == "lm1b" and not read_sums(data_dir)):
+        folder = find_dataset_folder(name, data_dir)
+        job = _Job(source, folder, (url or source.url).removesuffix("/"), remedy(name, data_dir))
+        with _gathering(folder) as place:
+            bring = _bring_files(job, place, wanted) if source.archive is None else _unpack(job, place, present)
+            for file in bring:
+                os.replace(place / file, folder / file)
+                fetched.append(file)
+    states_now: dict[str, Literal["present", "fetched"]] = dict.fromkeys(present, "present")
+    states_now.update(dict.fromkeys((file for file in fetched if file != SUMS), "fetched"))
+    return [Fetched(file, state) for file, state in sorted(states_now.items())]
+
+
+class _Job(NamedTuple):
+    source: Source
+    folder: Path
+    url: str
+    again: str
+
+    def error(self, url: str, reason: str) -> BatchlensError:
+        return BatchlensError(
+            f"cannot fetch {url}: {reason}; run `{self.again}` once that is mended, "
+            f"or put the official file into {self.folder} yourself."
+        )
+
+
+@contextmanager
+def _gathering(folder: Path) -> Iterator[Path]:
+    """A folder next to the final files, gone at the end with all that is in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-")
+    except OSError as error:
+        raise BatchlensError(
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --data-dir or $BATCHLENS_DATA."
+        ) from None
+    with place as name:
+        yield Path(name)
+
+
+def _bring_files(job: _Job, place: Path, wanted: list[str]) -> Iterator[str]:
+    for file in wanted:
+        packaged = None if job.source.packaged is None else job.source.packaged / f"{file}.gz"
+        data = b""
+        if packaged is not None and packaged.is_file():
+            data = _read_or_nothing(packaged)
+        if what_is_wrong(data, job.source.files[file]):
+            url = f"{job.url}/{file}.gz"
+            _download(job, url, place / "download")
+            data = _read_or_nothing(place / "download")
+            if problem := what_is_wrong(data, job.source.files[file]):
+                raise job.error(url, f"what came {problem}")
+        with _writing(job):
+            (place / file).write_bytes(data)
+        yield file
+
+
+def _unpack(job: _Job, place: Path, present: list[str]) -> Iterator[str]:
+    """Brings what the official archive holds and is not present; for LM1B also a record of every shard's checksum."""
+    archive, files = job.source.archive, job.source.files
+    assert archive is not None
+    path, url = job.folder / archive.name, f"{job.url}/{archive.name}"
+    if not (path.is_file() and _sha256(path) == archive.sha256):
+        path = place / "download"
+        _download(job, url, path)
+        if (sha256 := _sha256(path)) != archive.sha256:
+            raise job.error(url, f"what came has SHA-256 {sha256} where {archive.sha256} is expected")
+    shards = is_shard(next(iter(files)))
+    sums = {}
+    try:
+        with tarfile.open(path) as members:
+            for member in members:
+                inner, _, file = member.name.rpartition("/")
+                # The name is one of those known, so that nothing in the archive can say where to write.
+                if inner not in archive.folders or not (is_shard(file) if shards else file in files):
+                    continue
+                if (stream := members.extractfile(member)) is None:
+                    continue
+                with _writing(job):
+                    sums[file] = _copy(stream, place / file)
+                if file in files and sums[file] != files[file].sha256:
+                    raise job.error(
+                        url, f"{file} in it has SHA-256 {sums[file]} where {files[file].sha256} is expected"
+                    )
+                if file not in present:
+                    yield file
+    except BROKEN:
+        raise job.error(url, "what came cannot be unpacked") from None
+    if lacking := [file for file in files if file not in sums]:
+        raise job.error(url, f"it lacks {', '.join(lacking)}")
+    if shards:
+        with _writing(job):
+            (place / SUMS).write_text("".join(f"{sha256}  {file}\n" for file, sha256 in sorted(sums.items())))
+        yield SUMS
+
+
+@contextmanager
+def _writing(job: _Job) -> Iterator[None]:
+    try:
+        yield
+    except BROKEN:  # some of which are OSErrors
+        raise
+    except OSError as error:
+        raise BatchlensError(
+            f"cannot write to {job.folder}: {error.strerror}; make room and run `{job.again}`."
+        ) from None
+
+
+def _read_or_nothing(path: Path) -> bytes:
+    try:
+        return read_plain(path)
+    except (*BROKEN, OSError):
+        return b""
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _copy(stream: IO[bytes], path: Path) -> str:
+    """Writes the stream into a file and returns its SHA-256."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            file.write(chunk)
+    return digest.hexdigest()
+
+
+def _download(job: _Job, url: str, path: Path) -> None:
+    pooch, requests = import_extra("pooch"), import_extra("requests")
+    try:
+        with _progress(url.rpartition("/")[2]) as bar:
+            # Compressed files come as they are, not unpacked on the way.
+            headers = {"Accept-Encoding": "identity"}
+            pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, headers=headers)(url, str(path), None)
+    except requests.HTTPError as error:
+        error.response.close()
+        raise job.error(url, f"HTTP {error.response.status_code} {error.response.reason}") from None
+    except requests.Timeout:
+        raise job.error(url, "no answer in time") from None
+    except requests.ConnectionError:
+        raise job.error(url, "no connection") from None
+    except requests.RequestException:
+        raise job.error(url, "the transfer broke off") from None
+    except OSError as error:
+        raise BatchlensError(
+            f"cannot write to {job.folder}: {error.strerror}; make room and run `{job.again}`."
+        ) from None
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Any]:
+    """What pooch tells how far it is; shown as a bar on standard error where a person is looking."""
+    if not sys.stderr.isatty():
+        yield False
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Bar(progress, what)
+
+
+class _Bar:
+    """A bar as pooch drives it: it sets `total`, calls `update` for every chunk, and ends with `reset` and `close`."""
+
+    def __init__(self, progress: Any, what: str) -> None:
+        self.progress = progress
+        self.task = progress.add_task(what, total=None)
+
+    @property
+    def total(self) -> float | None:
+        total: float | None = self.progress.tasks[self.task].total
+        return total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        self.progress.update(self.task, total=total or None)
+
+    def update(self, count: int) -> None:
+        self.progress.advance(self.task, count)
+
+    def reset(self) -> None:
+        self.progress.update(self.task, completed=0)
+
+    def close(self) -> None:
+        self.progress.stop_task(self.task)
