@@ -19,10 +19,10 @@ import pytest
 
 import batchlens
 from batchlens import NoisyQuadratic, UpdateRule, cli, optimal_schedule, risk, steps_to_target, tune
+from batchlens._shapes import SHAPES
 from batchlens.report import reproduction
 from batchlens.report._page.records import Claim
 from batchlens.report._theory.panels import PANELS
-from batchlens.theory.ready_made import SHAPES
 
 SMALL = "--dim 50 --bins 10"
 PROBLEM = NoisyQuadratic.power_law(50).binned(10, rounding="down")

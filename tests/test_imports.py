@@ -17,11 +17,14 @@ import batchlens
 
 PACKAGE = "batchlens"
 
-BASE = {"_arrays", "checks", "errors"}
+BASE = {"_arrays", "_results", "_shapes", "checks", "errors", "optimizers"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "checks": {"_arrays"},
     "_arrays": set(),
+    "_results": set(),
+    "_shapes": {"_arrays"},
+    "optimizers": set(),
     "scaling": BASE,
     "theory": {"scaling"} | BASE,
     "kfac": BASE,

@@ -13,9 +13,9 @@ import pytest
 from scipy.optimize import Bounds, minimize
 
 import batchlens as bl
+from batchlens._shapes import SHAPES
 from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._lanes import into_lanes
-from batchlens.theory.ready_made import SHAPES
 from batchlens.theory.schedules import split_evenly
 from tests.dense_search import paper_problem
 from tests.reference import Setting, path_by_steps
@@ -333,7 +333,7 @@ def test_tuned_momentum_is_never_worse_than_a_kept_one(power: float, batch_size:
 
 def test_shapes_at_their_ends() -> None:
     ends = np.array([0.0, 1.0])
-    values = {name: shape(ends).tolist() for name, shape in SHAPES.items()}
+    values = {name: shape.at(ends).tolist() for name, shape in SHAPES.items()}
     assert values == {
         "constant": [1.0, 1.0],
         "linear_decay": [1.0, 0.0],
@@ -345,13 +345,13 @@ def test_shapes_at_their_ends() -> None:
 
 def test_shapes_in_between() -> None:
     places = np.array([0.01, 0.05, 0.25, 0.5, 0.6, 0.75, 0.9])
-    np.testing.assert_allclose(SHAPES["cosine"](places), (1 + np.cos(np.pi * places)) / 2)
-    np.testing.assert_allclose(SHAPES["step_decay"](places), [1, 1, 1, 0.1, 0.1, 0.01, 0.01])
-    np.testing.assert_allclose(SHAPES["warmup_stable_decay"](places), [0.2, 1, 1, 1, 1, 1, 0.5])
+    np.testing.assert_allclose(SHAPES["cosine"].at(places), (1 + np.cos(np.pi * places)) / 2)
+    np.testing.assert_allclose(SHAPES["step_decay"].at(places), [1, 1, 1, 0.1, 0.1, 0.01, 0.01])
+    np.testing.assert_allclose(SHAPES["warmup_stable_decay"].at(places), [0.2, 1, 1, 1, 1, 1, 0.5])
     fine = np.linspace(0, 1, 1001)
     for shape in SHAPES.values():
-        assert shape(fine).max() == 1.0
-        assert shape(fine).min() >= 0.0
+        assert shape.at(fine).max() == 1.0
+        assert shape.at(fine).min() >= 0.0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -361,7 +361,7 @@ def test_ready_made_schedule_follows_its_shape(shape: str, momentum: float) -> N
         plan = bl.ready_made_schedule(PROBLEM, shape, batch_size, steps, 0.3, momentum, power)
         assert plan.steps == steps
         middles = (np.cumsum(plan.lengths) - plan.lengths / 2) / steps
-        np.testing.assert_allclose(plan.learning_rates, 0.3 * SHAPES[shape](middles))
+        np.testing.assert_allclose(plan.learning_rates, 0.3 * SHAPES[shape].at(middles))
         if steps <= 150:
             assert (plan.lengths == 1).all()
         assert plan.risk == pytest.approx(step_through(PROBLEM, plan, batch_size)[-1], rel=1e-9)

@@ -192,9 +192,9 @@ def test_targets_on_the_training_set_have_their_own_value() -> None:
 
 def test_schedules_last_the_budget_unless_told() -> None:
     found = check(workload=GHOSTS, max_steps=50)
-    assert found.settings == {"learning_rate": 0.1, "final_fraction": 0.01, "decay_steps": 50}
+    assert found.settings == {"learning_rate": 0.1, "final_fraction": 0.0, "decay_steps": 50}
     factor = found.learning_rate_factor()
-    assert [factor(step) for step in (0, 25, 50, 80)] == pytest.approx([1, 0.505, 0.01, 0.01])
+    assert [factor(step) for step in (0, 25, 50, 80)] == pytest.approx([1, 0.5, 0, 0])
     told = check(workload=GHOSTS, max_steps=50, settings={**RATE, "decay_steps": 10, "final_fraction": 0.5})
     assert [told.learning_rate_factor()(step) for step in (5, 10, 20)] == pytest.approx([0.75, 0.5, 0.5])
     assert check().learning_rate_factor()(10**6) == 1

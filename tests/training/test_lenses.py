@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from batchlens import NoisyQuadratic, UpdateRule, risk, risk_path
-from batchlens.training._schedules import linear_decay
+from batchlens._shapes import SHAPES
 from batchlens.training.data.loading import Dataset, Split
 from batchlens.training.loop import train
 from batchlens.training.metrics import Metric
@@ -124,7 +124,7 @@ def test_the_loop_has_the_risk_of_the_theory(name: str) -> None:
 def test_the_loop_follows_a_schedule_as_the_theory_does() -> None:
     shape = {"final_fraction": 0.1, "decay_steps": 20.0}
     risks = run_loop("momentum", {"learning_rate": 0.2, "momentum": 0.5, **shape}, schedule="linear_decay")
-    rates = [0.2 * linear_decay(step, **shape) for step in range(STEPS)]
+    rates = [0.2 * SHAPES["linear_decay"].of_step(step, shape) for step in range(STEPS)]
     rules = [UpdateRule(learning_rate=rate, momentum=0.5) for rate in rates]
     path = risk_path(PROBLEM, rules, BATCH_SIZE, [1] * STEPS)
     expected = np.concatenate([risk(PROBLEM, rules[0], BATCH_SIZE, steps=[0]), path])

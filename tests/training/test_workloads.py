@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from batchlens._shapes import SHAPES
 from batchlens.errors import BatchlensError
-from batchlens.training._schedules import SCHEDULES
 from batchlens.training.metrics import ACCURACY, CROSS_ENTROPY
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
 from batchlens.training.models._normalization import hold_channels_at_norm_one
@@ -154,7 +154,7 @@ def test_batch_sizes_double(name: str, size: str) -> None:
 @each_workload
 def test_searches_name_settings_that_exist_and_may_have_those_values(name: str, size: str) -> None:
     found = find_workload(name, size)
-    of_schedule = SCHEDULES[found.schedule].defaults
+    of_schedule = SHAPES[found.schedule].settings
     plain = {"sgd", "momentum", "nesterov", "adam", "adam_no_momentum", "adamw", "muon"}
     assert set(found.spaces) >= plain | {f"{optimizer}+ema" for optimizer in plain}
     for optimizer in found.spaces:

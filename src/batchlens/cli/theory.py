@@ -23,6 +23,7 @@ from batchlens.cli.terminal import (
     short,
     track,
 )
+from batchlens.optimizers import FAMILIES
 
 if TYPE_CHECKING:
     from batchlens.scaling.curve import Interval
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 # How many claims a report of a power law checks, for the progress bar; a test counts them.
 CLAIMS = 24
-# As `batchlens.theory.tuning.FAMILIES`, which is too heavy to import for a help page; a test holds them equal.
-FAMILIES = ("sgd", "momentum", "nesterov", "sgd+ema", "momentum+ema")
 
 
 @click.command("risk")
@@ -237,7 +236,8 @@ def schedule_command(
 def _ready_made(
     problem: "NoisyQuadratic", batch_size: float, target: float, momentum: float, power: float
 ) -> list[dict[str, Any]]:
-    from batchlens.theory.ready_made import SHAPES, tune_ready_made
+    from batchlens._shapes import SHAPES
+    from batchlens.theory.ready_made import tune_ready_made
 
     rows = []
     for shape in track(list(SHAPES), "Ready-made schedules"):

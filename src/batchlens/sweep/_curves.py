@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from batchlens._arrays import FloatArray
+from batchlens.optimizers import OPTIMIZERS, base_of
 from batchlens.scaling.curve import (
     DEFINITIONS,
     CriticalBatchSize,
@@ -28,17 +29,6 @@ from batchlens.sweep._results import CellResult, cell_results
 from batchlens.sweep._store import Store
 
 RESAMPLES = 1000
-# Their momentum adds gradients up, to 1 / (1 - momentum) times a step; Adam's and Muon's is a mean of gradients.
-ADDING_UP = ("momentum", "nesterov", "kfac")
-
-
-def base_of(optimizer: str) -> str:
-    """The optimizer without averaging.
-
-    >>> base_of("sgd+ema")
-    'sgd'
-    """
-    return optimizer.removesuffix("+ema")
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ class MeasuredCell:
         None where there is no winner, or where the store does not say the momentum because it was not searched.
         """
         rate, momentum = self.settings.get("learning_rate"), self.settings.get("momentum")
-        if rate is None or base_of(self.result.cell.optimizer) not in ADDING_UP:
+        if rate is None or OPTIMIZERS[base_of(self.result.cell.optimizer)].momentum != "adds":
             return rate
         return None if momentum is None else rate / (1 - momentum)
 

@@ -9,6 +9,7 @@ from scipy.ndimage import minimum_filter
 from scipy.optimize import minimize_scalar
 
 from batchlens._arrays import FloatArray
+from batchlens._shapes import SHAPES
 from batchlens.checks import require_choice, require_number, require_whole
 from batchlens.theory.hitting import MAX_STEPS
 from batchlens.theory.problem import NoisyQuadratic
@@ -19,40 +20,6 @@ _PIECES = 200
 # Peaks tried before the best is refined: from one at which nothing moves to the largest stable one.
 _PEAKS = 60
 _BASINS = 6
-
-
-def constant(progress: FloatArray) -> FloatArray:
-    """The same learning rate throughout."""
-    return np.ones_like(progress)
-
-
-def linear_decay(progress: FloatArray) -> FloatArray:
-    """Down to 0 in a straight line."""
-    return 1.0 - progress
-
-
-def cosine(progress: FloatArray) -> FloatArray:
-    """Down to 0 along half a cosine."""
-    return np.asarray(0.5 * (1.0 + np.cos(np.pi * progress)))
-
-
-def step_decay(progress: FloatArray) -> FloatArray:
-    """A tenth after half of the steps, a hundredth after three quarters."""
-    return np.where(progress < 0.5, 1.0, np.where(progress < 0.75, 0.1, 0.01))
-
-
-def warmup_stable_decay(progress: FloatArray) -> FloatArray:
-    """Up in a straight line over the first twentieth, down to 0 over the last fifth."""
-    return np.minimum(np.minimum(progress / 0.05, 1.0), (1.0 - progress) / 0.2)
-
-
-SHAPES: dict[str, Callable[[FloatArray], FloatArray]] = {
-    "constant": constant,
-    "linear_decay": linear_decay,
-    "cosine": cosine,
-    "step_decay": step_decay,
-    "warmup_stable_decay": warmup_stable_decay,
-}
 
 
 def ready_made_schedule(
@@ -111,7 +78,7 @@ def _draw(course: Course, shape: str, steps: int, peak: float) -> Schedule:
     """The schedule with a given peak; its risk is still to be found."""
     lengths = split_evenly(steps, _PIECES)
     ends = np.cumsum(lengths)
-    rates = peak * SHAPES[shape]((ends - 0.5 * lengths) / steps)
+    rates = peak * SHAPES[shape].at((ends - 0.5 * lengths) / steps)
     return Schedule(rates, lengths, math.nan, course.momentum or 0.0, course.power)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.checks import require_flag, require_number
+from batchlens.optimizers import averaged
 
 # A rate beyond this diverges in its first step whatever its value; capped so that no infinity enters a kernel.
 _LARGEST_RATE = 1e200
@@ -67,7 +68,7 @@ class UpdateRule:
         'momentum+ema'
         """
         name = "sgd" if self.momentum == 0 else "nesterov" if self.nesterov else "momentum"
-        return f"{name}+ema" if self.averaging else name
+        return averaged(name) if self.averaging else name
 
     def rates(self, curvature: FloatArray) -> tuple[FloatArray, FloatArray]:
         """learning_rate * h^(1 - power) as a double and what rounding took from it.

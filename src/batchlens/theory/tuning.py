@@ -16,6 +16,7 @@ from scipy.ndimage import minimum_filter
 
 from batchlens._arrays import FloatArray
 from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
+from batchlens.optimizers import FAMILIES, base_of, contained_in, is_averaged
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._kernels.quick import HIGHEST, descend, rule_at, scan
 from batchlens.theory._lanes import Lanes, into_lanes
@@ -26,22 +27,8 @@ from batchlens.theory.hitting import MAX_STEPS, Status, hitting_time
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
-# Which dimensions of a point (learning rate, momentum, averaging) a family tunes, and the families it contains.
-_FREE = {
-    "sgd": (True, False, False),
-    "momentum": (True, True, False),
-    "nesterov": (True, True, False),
-    "sgd+ema": (True, False, True),
-    "momentum+ema": (True, True, True),
-}
-_CONTAINED = {
-    "sgd": (),
-    "momentum": ("sgd",),
-    "nesterov": ("sgd",),
-    "sgd+ema": ("sgd",),
-    "momentum+ema": ("momentum", "sgd+ema"),
-}
-FAMILIES = tuple(_FREE)
+# Which dimensions of a point (learning rate, momentum, averaging) a family tunes.
+_FREE = {family: (True, base_of(family) != "sgd", is_averaged(family)) for family in FAMILIES}
 
 # Points of the grid along learning rate, momentum and averaging, by the number of free dimensions.
 _GRID = {1: (48, 1, 1), 2: (40, 24, 24), 3: (28, 16, 16)}
@@ -115,7 +102,7 @@ class _Cell:
         """The cells of the families that this one contains."""
         if self.momentum is not None:
             return []
-        return [replace(self, family=family) for family in _CONTAINED[self.family]]
+        return [replace(self, family=family) for family in contained_in(self.family)]
 
     @cached_property
     def lanes(self) -> Lanes:

@@ -8,8 +8,9 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from batchlens import __version__
+from batchlens._shapes import SHAPES
 from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
-from batchlens.training._schedules import schedule_shape
+from batchlens.optimizers import base_of
 from batchlens.training.recipes import Recipe, Setting, check_settings, recipe_named
 from batchlens.training.workloads import SIZES, Workload, find_workload
 
@@ -63,9 +64,8 @@ class Arguments:
 
     def learning_rate_factor(self) -> Callable[[int], float]:
         """Which part of the learning rate a step uses."""
-        shape = schedule_shape(self.schedule)
-        values = {name: self.settings[name] for name in shape.defaults}
-        return lambda step: shape.function(step, **values)
+        shape = SHAPES[self.schedule]
+        return lambda step: shape.of_step(step, self.settings)
 
 
 def versions() -> dict[str, str]:
@@ -96,7 +96,7 @@ def check_arguments(
     target = options.get("target")
     usual_target = workload.target if target_on == "validation" else workload.train_target
     schedule = options.get("schedule")
-    schedule = workload.schedule if schedule is None else schedule
+    schedule = require_choice("schedule", workload.schedule if schedule is None else schedule, list(SHAPES))
     return Arguments(
         workload=workload,
         recipe=recipe,
@@ -116,14 +116,14 @@ def check_arguments(
 def _check_settings(
     workload: Workload, recipe: Recipe, schedule: str, settings: Mapping[str, float], max_steps: int
 ) -> dict[str, float]:
-    defaults = workload.defaults.get(recipe.name.removesuffix("+ema"), {})
+    defaults = workload.defaults.get(base_of(recipe.name), {})
     of_optimizer = {
         name: replace(setting, default=defaults.get(name, setting.default)) for name, setting in recipe.settings.items()
     }
-    of_schedule = {
-        name: Setting(max_steps, closed=(False, False)) if default is None else Setting(default, 0.0, 1.0, (True, True))
-        for name, default in schedule_shape(schedule).defaults.items()
-    }
+    shape = SHAPES[schedule]
+    of_schedule = {name: Setting(default, 0.0, 1.0, (True, True)) for name, default in shape.fractions.items()}
+    if shape.length:
+        of_schedule[shape.length] = Setting(max_steps, closed=(False, False))
     return check_settings({**of_optimizer, **of_schedule}, settings, recipe.name)
 
 

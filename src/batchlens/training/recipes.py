@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from batchlens.checks import require_number, require_whole
 from batchlens.kfac import KFAC
+from batchlens.optimizers import averaged, base_of, is_averaged
 
 Settings = Mapping[str, float]
 
@@ -76,7 +77,7 @@ class Recipe:
     def with_averaging(self) -> "Recipe":
         """The same optimizer, evaluated on an exponential moving average of its weights."""
         settings = {**self.settings, "averaging": _COEFFICIENT}
-        return replace(self, name=f"{self.name}+ema", settings=settings, averaged=True)
+        return replace(self, name=averaged(self.name), settings=settings, averaged=True)
 
 
 def check_settings(known: Mapping[str, Setting], given: object, what: str) -> dict[str, float]:
@@ -249,11 +250,10 @@ def recipe_named(name: str) -> Recipe:
     >>> recipe_named("sgd+ema").averaged
     True
     """
-    base, plus, average = name.partition("+")
-    if base not in RECIPES or (plus and average != "ema"):
+    if base_of(name) not in RECIPES:
         raise ValueError(f"`optimizer` must be one of {', '.join(RECIPES)}, each also with +ema, got {name!r}.")
-    recipe = RECIPES[base]
-    return recipe.with_averaging() if plus else recipe
+    recipe = RECIPES[base_of(name)]
+    return recipe.with_averaging() if is_averaged(name) else recipe
 
 
 def average_of(model: nn.Module, averaging: float) -> AveragedModel:

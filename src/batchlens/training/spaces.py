@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from batchlens.optimizers import averaged
+
 Scale = Literal["log", "linear", "log_one_minus"]
 
 
@@ -81,5 +83,5 @@ def search_spaces(
         "kfac_no_momentum": kfac_space,
         "muon": {"learning_rate": adam, "momentum": MOMENTUM, "weight_decay": Range(1e-5, 1e-1)},
     }
-    spaces |= {f"{name}+ema": {**space, "averaging": AVERAGING} for name, space in spaces.items()}
+    spaces |= {averaged(name): {**space, "averaging": AVERAGING} for name, space in spaces.items()}
     return {name: {**space, **(decay or {})} for name, space in spaces.items()}

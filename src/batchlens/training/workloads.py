@@ -46,7 +46,7 @@ class Workload:
         loss: of each example; the training loss is its mean.
         likelihood: "cross_entropy" or "squared_error": the distribution behind the loss, for curvature.
         metric: of each example.
-        schedule: a name of `training.schedules.SCHEDULES`.
+        schedule: the shape of the learning rate, such as "constant" or "linear_decay".
         augment: whether training images are flipped and cropped at random.
         evaluation_examples: on how many examples the metric is measured, at most.
         constraint: what brings the weights back after an update.

@@ -7,9 +7,10 @@ from itertools import pairwise
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines
 from batchlens.report._page.table import Table
-from batchlens.sweep._curves import MeasuredSweep, base_of
+from batchlens.sweep._curves import MeasuredSweep
 
 # From which chance of a known result on the best of n trials is drawn.
 LIKELY = 0.9
@@ -62,7 +63,7 @@ def draw_steps(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
 def averaging_data(sweep: MeasuredSweep) -> Table:
     """The same of the optimizers that were swept with averaging and without."""
     names = sweep.declaration.optimizers
-    paired = {name for name in names if f"{base_of(name)}+ema" in names and base_of(name) in names}
+    paired = {name for name in names if averaged(name) in names and base_of(name) in names}
     return Table.from_rows(row for row in steps_data(sweep).rows() if row["optimizer"] in paired)
 
 
@@ -184,7 +185,7 @@ def look_of(optimizer: str, optimizers: Sequence[str]) -> tuple[str, str, str]:
     bases = list(dict.fromkeys(map(base_of, optimizers)))
     place = bases.index(base_of(optimizer))
     marker = _MARKERS[place // len(PALETTE) % len(_MARKERS)]
-    return PALETTE[place % len(PALETTE)], "--" if optimizer.endswith("+ema") else "-", marker
+    return PALETTE[place % len(PALETTE)], "--" if is_averaged(optimizer) else "-", marker
 
 
 def _shift(place: int, count: int, sizes: Sequence[int]) -> float:

@@ -2,41 +2,44 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlens.training._schedules import SCHEDULES, schedule_shape
+from batchlens._shapes import SHAPES
 
 FRACTIONS = st.floats(0, 1)
 TOTALS = st.integers(1, 10_000)
 
 
 def factor(name: str, step: int, **values: float) -> float:
-    return schedule_shape(name).function(step, **values)
+    return SHAPES[name].of_step(step, values)
 
 
 def test_names_and_defaults() -> None:
-    defaults = {name: dict(shape.defaults) for name, shape in SCHEDULES.items()}
-    # None stands for the run's step budget.
-    assert defaults == {
-        "constant": {},
-        "linear_decay": {"final_fraction": 0.01, "decay_steps": None},
-        "cosine": {"total_steps": None, "final_fraction": 0.0},
-        "warmup_stable_decay": {
-            "total_steps": None,
-            "warmup_fraction": 0.05,
-            "decay_fraction": 0.2,
-            "final_fraction": 0.0,
-        },
+    assert {name: (dict(shape.fractions), shape.length) for name, shape in SHAPES.items()} == {
+        "constant": ({}, ""),
+        "linear_decay": ({"final_fraction": 0.0}, "decay_steps"),
+        "cosine": ({"final_fraction": 0.0}, "total_steps"),
+        "step_decay": ({}, "total_steps"),
+        "warmup_stable_decay": (
+            {"warmup_fraction": 0.05, "decay_fraction": 0.2, "final_fraction": 0.0},
+            "total_steps",
+        ),
     }
 
 
-@pytest.mark.parametrize("name", ["", "linear", "Constant", "step"])
-def test_unknown_names_list_the_known(name: str) -> None:
-    with pytest.raises(ValueError, match="`schedule` must be one of") as error:
-        schedule_shape(name)
-    assert all(known in str(error.value) for known in SCHEDULES)
+@given(name=st.sampled_from(list(SHAPES)), steps=st.integers(1, 500))
+def test_training_and_theory_use_the_same_shape(name: str, steps: int) -> None:
+    """A step counts as the part at its middle, up to half a step's change."""
+    shape = SHAPES[name]
+    settings = {**shape.fractions, "decay_steps": steps, "total_steps": steps}
+    fine = np.linspace(0, 1, 20 * steps + 1)
+    values = shape.at(fine).reshape(-1)
+    for step in range(0, steps, max(1, steps // 7)):
+        within = values[20 * step : 20 * step + 21]
+        assert within.min() - 1e-12 <= shape.of_step(step, settings) <= within.max() + 1e-12
 
 
 @given(st.integers(0, 10**9))
@@ -86,7 +89,7 @@ def test_no_warmup_and_no_decay_is_constant() -> None:
 
 
 @given(
-    name=st.sampled_from(list(SCHEDULES)),
+    name=st.sampled_from(list(SHAPES)),
     total=TOTALS,
     step=st.integers(0, 20_000),
     final=FRACTIONS,
@@ -103,7 +106,7 @@ def test_factors_lie_between_zero_and_one(
         "warmup_fraction": warmup,
         "decay_fraction": decay,
     }
-    values = {key: given[key] for key in SCHEDULES[name].defaults}
+    values = {key: given[key] for key in SHAPES[name].settings}
     assert 0 <= factor(name, step, **values) <= 1
     if name in ("linear_decay", "cosine"):
         assert factor(name, 0, **values) == 1
