@@ -15,10 +15,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from batchlens.training._published import PUBLISHED as WORKLOADS
 from batchlens.training.data._sources import is_present
 from batchlens.training.data.loading import load
 from batchlens.training.loop import train
-from batchlens.training.workloads import WORKLOADS, find_workload
+from batchlens.training.workloads import find_workload
 
 SETTINGS = {"learning_rate": 0.03, "momentum": 0.9}
 # Settings with which momentum at batch 64 reaches the laptop target of a workload.

@@ -17,7 +17,7 @@ import batchlens
 
 PACKAGE = "batchlens"
 
-BASE = {"_arrays", "_results", "_shapes", "checks", "errors", "optimizers"}
+BASE = {"_arrays", "_results", "_shapes", "checks", "errors", "extras", "optimizers"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "checks": {"_arrays"},
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "_results": set(),
     "_shapes": {"_arrays"},
     "optimizers": set(),
+    "extras": {"errors"},
     "scaling": BASE,
     "theory": {"scaling"} | BASE,
     "kfac": BASE,

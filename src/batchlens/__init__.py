@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from batchlens.errors import BatchlensError
     from batchlens.kfac import KFAC
     from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve, critical_batch_size
+    from batchlens.scaling.fitting import Fit, FittedRuns, fit
     from batchlens.theory.bounds import lower_bound_risk, lower_bound_steps
     from batchlens.theory.dynamics import (
         RiskTerms,
@@ -38,6 +39,8 @@ __all__ = [
     "BatchlensError",
     "BestRisk",
     "CriticalBatchSize",
+    "Fit",
+    "FittedRuns",
     "HittingTime",
     "NoisyQuadratic",
     "Recipe",
@@ -54,6 +57,7 @@ __all__ = [
     "convergence_rate",
     "critical_batch_size",
     "find_workload",
+    "fit",
     "hitting_time",
     "is_stable",
     "lower_bound_risk",
@@ -74,6 +78,7 @@ __all__ = [
 _NAMES_BY_MODULE = {
     "errors": ["BatchlensError"],
     "scaling.curve": ["CriticalBatchSize", "ScalingCurve", "critical_batch_size"],
+    "scaling.fitting": ["Fit", "FittedRuns", "fit"],
     "theory.bounds": ["lower_bound_risk", "lower_bound_steps"],
     "theory.dynamics": [
         "RiskTerms",
@@ -107,9 +112,9 @@ if not TYPE_CHECKING:  # a type checker that saw this would accept misspelt name
         try:
             module = import_module(f"{__name__}.{_MODULE_OF[name]}")
         except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise ImportError(f'{name} needs torch: run `pip install "batchlens[train]"`.') from None
+            from batchlens.extras import missing
+
+            raise missing(error, name) from None
         value = globals()[name] = getattr(module, name)
         return value
 

@@ -22,7 +22,7 @@ from batchlens.report._page.table import Table
 from batchlens.report._theory.figures import coordinates, critical, rates, steps
 from batchlens.report._theory.panels import PANELS
 from batchlens.report._theory.study import Study
-from batchlens.scaling.curve import DEFINITIONS
+from batchlens.scaling._critical import DEFINITIONS
 from tests.reference import Setting, path_by_steps, risk_by_steps
 
 EACH_PANEL = pytest.mark.parametrize("plan", PANELS, ids=lambda plan: plan.number)

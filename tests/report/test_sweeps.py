@@ -21,7 +21,9 @@ from matplotlib.figure import Figure
 from batchlens.report._page.drawing import figure_style
 from batchlens.report._sweep import figures as figures
 from batchlens.report._sweep.page import MOST_PANELS, plan_panels, write_sweep_report
-from batchlens.scaling.curve import DEFINITIONS, Interval, critical_batch_size
+from batchlens.scaling._critical import DEFINITIONS
+from batchlens.scaling._intervals import Interval
+from batchlens.scaling.curve import critical_batch_size
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep, read_sweep
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._results import cell_results

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlens.scaling.curve import DEFINITIONS, CriticalBatchSize, Definition, ScalingCurve, Steps, critical_batch_size
+from batchlens.scaling._critical import DEFINITIONS, Definition, Steps
+from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve, critical_batch_size
 
 POWERS_OF_4 = [4.0**k for k in range(1, 11)]
 # 100 bins rounded down, target 0.01, tuned at every batch size.
@@ -318,11 +319,11 @@ def test_curve_is_a_plain_record() -> None:
         ({"batch_sizes": [0, 4]}, ValueError, "`batch_sizes` must be finite and above 0, got 0."),
         ({"batch_sizes": [4, math.inf]}, ValueError, "`batch_sizes` must be finite and above 0, got inf."),
         ({"batch_sizes": ["4", 8]}, TypeError, "`batch_sizes` must be a number, got '4'."),
-        ({"steps": [1]}, ValueError, "`steps` must have 2 entries, one a batch size, got 1."),
+        ({"steps": [1]}, ValueError, "`steps` must have 2 entries, one per batch size, got 1."),
         ({"steps": [1, -1]}, ValueError, "`steps` must be finite and at least 0, got -1."),
         ({"steps": [1, math.nan]}, ValueError, "got nan. Use None where the target was not reached."),
         ({"steps": [1, "2"]}, TypeError, "`steps` must be a number, got '2'."),
-        ({"settings": [{}]}, ValueError, "`settings` must have 2 entries, one a batch size, or none, got 1."),
+        ({"settings": [{}]}, ValueError, "`settings` must have 2 entries, one per batch size, or none, got 1."),
         ({"settings": [{}, 3]}, TypeError, "`settings` must hold mappings"),
         ({"optimizer": 3}, TypeError, "`optimizer` must be a string, got 3."),
         ({"power": math.nan}, ValueError, "`power` must be finite, got nan."),

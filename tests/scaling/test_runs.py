@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from batchlens.errors import BatchlensError
-from batchlens.scaling.curve import DEFINITIONS, Interval, critical_batch_size
-from batchlens.scaling.runs import FittedRuns, Run, fit_runs, read_runs
+from batchlens.scaling._critical import DEFINITIONS
+from batchlens.scaling._intervals import Interval
+from batchlens.scaling._runs import Run, collect_runs
+from batchlens.scaling.curve import critical_batch_size
+from batchlens.scaling.fitting import FittedRuns, fit
 
 SIZES = [4.0**k for k in range(1, 8)]
 PUBLISHED = {
@@ -35,7 +38,7 @@ def noisy_runs(seed: int, repeats: int, sizes: Sequence[float] = SIZES, noise: f
 
 
 def fit_one(runs: Sequence[Run], batch_sizes: Sequence[float] = ()) -> FittedRuns:
-    (fitted,) = fit_runs(runs, batch_sizes)
+    (fitted,) = fit(runs, predict=batch_sizes)
     return fitted
 
 
@@ -50,7 +53,7 @@ def write(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_read_runs(tmp_path: Path) -> None:
+def test_runs_of_a_file(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "\ufeffnote, steps,batch_size,optimizer,seconds,repeat\r\n"
@@ -59,12 +62,12 @@ def test_read_runs(tmp_path: Path) -> None:
         ",,64,sgd,3,1\r\n"
         ",NaN,64,momentum,,2\r\n",
     )
-    assert read_runs(path) == [
+    assert collect_runs(path) == [
         Run(16.0, 800.0, "sgd", 12.5, "1"),
         Run(64.0, None, "sgd", 3.0, "1"),
         Run(64.0, None, "momentum", None, "2"),
     ]
-    assert read_runs(str(path)) == read_runs(path)
+    assert collect_runs(str(path)) == collect_runs(path)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +86,8 @@ def test_read_runs(tmp_path: Path) -> None:
         ("batch_size,steps\n,5\n", ", line 2: `batch_size` must be finite and above 0, got nothing."),
         ("batch_size,steps\nnan,5\n", ", line 2: `batch_size` must be finite and above 0, got nan."),
         ("batch_size,steps,seconds\n4,5,-1\n", ", line 2: `seconds` must be finite and above 0, got -1. Leave"),
-        ("batch_size,steps\n4\n", ", line 2 must have 2 cells, one a column, got 1."),
-        ("batch_size,steps\n4,1,000\n", ", line 2 must have 2 cells, one a column, got 3."),
+        ("batch_size,steps\n4\n", ", line 2 must have 2 cells, one per column, got 1."),
+        ("batch_size,steps\n4,1,000\n", ", line 2 must have 2 cells, one per column, got 3."),
         ('batch_size,steps\n4,"5\n', ", line 2 must be CSV: unexpected end of data."),
         ("batch_size,steps,repeat\n4,5,1\n\n4,6,1\n", ", line 4 must not have batch size, optimizer and repeat of"),
         ("batch_size,steps\n4,5\n".encode("utf-16"), "must be UTF-8 text. Save it as CSV in UTF-8."),
@@ -93,16 +96,16 @@ def test_read_runs(tmp_path: Path) -> None:
 def test_bad_files_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(BatchlensError) as caught:
-        read_runs(path)
+        collect_runs(path)
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
 
 
 def test_files_that_cannot_be_opened_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BatchlensError, match=r"none\.csv cannot be read: No such file or directory\."):
-        read_runs(tmp_path / "none.csv")
+        collect_runs(tmp_path / "none.csv")
     with pytest.raises(BatchlensError, match=r"cannot be read: Is a directory\."):
-        read_runs(tmp_path)
+        collect_runs(tmp_path)
 
 
 def test_exact_runs_give_the_exact_answer() -> None:
@@ -160,10 +163,10 @@ def test_intervals_narrow_with_repeats() -> None:
 
 def test_intervals_depend_on_the_seed_only() -> None:
     runs = noisy_runs(0, repeats=3)
-    assert fit_runs(runs) == fit_runs(runs[::-1]) == fit_runs(runs, seed=0)
-    assert fit_runs(runs) != fit_runs(runs, seed=1)
+    assert fit(runs) == fit(runs[::-1]) == fit(runs, seed=0)
+    assert fit(runs) != fit(runs, seed=1)
     other = [run._replace(optimizer="sgd", steps=7.0) for run in runs]
-    assert fit_runs([*other, *runs])[1] == fit_one(runs)
+    assert fit([*other, *runs])[""] == fit_one(runs)
 
 
 def test_too_few_runs_give_no_interval() -> None:
@@ -232,19 +235,19 @@ def test_fastest_and_cheapest() -> None:
 def test_optimizers_are_fitted_apart() -> None:
     runs = [Run(size, steps, "sgd") for size, steps in zip(SIZES, exact_steps(SIZES), strict=True)]
     runs += [Run(size, steps, "kfac") for size, steps in zip(SIZES, exact_steps(SIZES, 1000), strict=True)]
-    first, second = fit_runs(runs)
+    first, second = fit(runs)
     assert (first.optimizer, second.optimizer) == ("sgd", "kfac")
     assert second.estimate("fit").critical_batch_size.value == pytest.approx(1000)
 
 
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`runs` must hold at least one run, got none\."):
-        fit_runs([])
+        fit([])
     with pytest.raises(ValueError, match=r"`steps` must be finite and above 0, got 0\."):
-        fit_runs([Run(4, 0)])
+        fit([Run(4, 0)])
     with pytest.raises(ValueError, match=r"`batch_size` must be finite and above 0, got nan\."):
-        fit_runs([Run(math.nan, 3)])
-    with pytest.raises(ValueError, match=r"`batch_sizes` must be finite and above 0, got -1\."):
-        fit_runs([Run(4, 3)], [-1])
+        fit([Run(math.nan, 3)])
+    with pytest.raises(ValueError, match=r"`predict` must be finite and above 0, got -1\."):
+        fit([Run(4, 3)], predict=[-1])
     with pytest.raises(ValueError, match=r"`resamples` must be at least 100, got 10\."):
-        fit_runs([Run(4, 3)], resamples=10)
+        fit([Run(4, 3)], resamples=10)

@@ -26,7 +26,7 @@ SWEEP = (
     "sweep digits --optimizers sgd,momentum --batch-sizes 1024,256 --trials 4 --target 0.9 --max-steps 120 --workers 1"
 )
 # Takes minutes if it is not stopped.
-ENDLESS = "sweep digits --optimizers sgd --batch-sizes 64 --trials 500 --target 2 --max-steps 200 --workers 1"
+ENDLESS = "sweep digits --optimizers sgd --batch-sizes 64 --trials 500 --target 1 --max-steps 200 --workers 1"
 POINT = {
     "batch_size", "status", "steps", "interval", "winner", "learning_rate", "effective_learning_rate", "settings",
     "complete", "counted", "statuses", "repeats", "flags",

@@ -224,7 +224,7 @@ def test_signal_stops_a_sweep_and_says_how_to_go_on(tmp_path: Path, number: sign
 from batchlens.sweep._search import MOST_GENERATIONS
 from batchlens.sweep._declare import declare
 from batchlens.sweep.running import SweepInterrupted, run_sweep
-sweep = declare("digits", ["sgd"], batch_sizes=[8], trials=50, max_steps=100_000, target=1.1)
+sweep = declare("digits", ["sgd"], batch_sizes=[8], trials=50, max_steps=100_000, target=1.0)
 try:
     run_sweep(sweep, {str(path)!r}, workers=1, watch=lambda progress: print(progress.running, flush=True))
 except SweepInterrupted as interrupted:

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from batchlens.errors import BatchlensError
+from batchlens.training.data._crops import apply_crops, draw_crops
 from batchlens.training.data._sources import is_present, list_shards
-from batchlens.training.data.loading import Dataset, apply_crops, draw_crops, draw_validation, load
+from batchlens.training.data.loading import Dataset, _draw_validation, load
 from tests.training.tiny_sources import cifar_files, idx_files, pack, shard_files, shrink, write
 
 SIZES = {"mnist": (55_000, 5_000), "fashion_mnist": (55_000, 5_000), "cifar10": (45_000, 5_000), "digits": (1_500, 297)}
@@ -93,7 +94,7 @@ def test_digits_are_one_to_one_with_the_counts() -> None:
 )
 def test_split_never_changes(examples: int, count: int, first: list[int], digest: str) -> None:
     """Who changes this split makes every earlier result of this data set incomparable."""
-    drawn = draw_validation(examples, count)
+    drawn = _draw_validation(examples, count)
     assert len(set(drawn.tolist())) == count
     assert drawn[:5].tolist() == first
     assert hashlib.sha256(drawn.astype("<i8").tobytes()).hexdigest()[:16] == digest
@@ -120,7 +121,7 @@ def test_idx_files_are_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = load("mnist", tmp_path)
     images = np.frombuffer(files["train-images-idx3-ubyte"][16:], np.uint8).reshape(-1, 1, 28, 28)
     labels = np.frombuffer(files["train-labels-idx1-ubyte"][8:], np.uint8)
-    validates = sorted(draw_validation(40, 5).tolist())
+    validates = sorted(_draw_validation(40, 5).tolist())
     trains = [k for k in range(40) if k not in validates]
     for split, chosen in ((found.train, trains), (found.validation, validates)):
         assert np.array_equal(split.inputs.numpy(), images[chosen])
@@ -139,7 +140,7 @@ def test_cifar10_is_read_from_every_form(tmp_path: Path, monkeypatch: pytest.Mon
         write(folder / ("cifar-10-batches-bin" if form == "unpacked" else ""), files)
     found = load("cifar10", tmp_path)
     batch = np.frombuffer(files["data_batch_3.bin"], np.uint8).reshape(10, 3073)
-    validates = draw_validation(50, 5).tolist()
+    validates = _draw_validation(50, 5).tolist()
     position = [k for k in range(50) if k not in validates].index(27)
     assert np.array_equal(found.train.inputs[position].numpy().ravel(), batch[7, 1:])
     assert int(found.train.targets[position]) == 7

@@ -11,10 +11,11 @@ from torch import nn
 from torch.nn import functional
 
 import batchlens
+from batchlens.training._published import PUBLISHED as WORKLOADS
 from batchlens.training.data._sources import is_present
 from batchlens.training.loop import Interrupted, train
 from batchlens.training.record import Record
-from batchlens.training.workloads import WORKLOADS, find_workload
+from batchlens.training.workloads import find_workload
 from tests.training.test_learning import need_data
 from tests.training.test_loop import TINY_VGG, final_weights, largest_difference, outcome, stop_at
 
@@ -58,7 +59,7 @@ def test_fewer_steps_than_momentum_at_batch_512(workload: str, capsys: pytest.Ca
 def test_every_workload_trains_with_kfac(workload: str) -> None:
     need_data(workload)
     record = train(
-        workload, "kfac", 32, {"learning_rate": 0.01}, max_steps=3, target=2.0 if "lm1b" not in workload else 0
+        workload, "kfac", 32, {"learning_rate": 0.01}, max_steps=3, target=1.0 if "lm1b" not in workload else 0
     )
     assert (record.status, record.reason) == ("not_reached", "")
 
@@ -73,7 +74,7 @@ def test_micro_batches_give_the_same_step(monkeypatch: pytest.MonkeyPatch) -> No
     settings = {"learning_rate": 0.1, "factor_every": 2, "inverse_every": 2}
     whole, sliced = (
         final_weights(
-            monkeypatch, partial(train, "digits", "kfac", 100, settings, max_steps=3, target=2.0, micro_batch=size)
+            monkeypatch, partial(train, "digits", "kfac", 100, settings, max_steps=3, target=1.0, micro_batch=size)
         )[1]
         for size in (None, 33)
     )

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from batchlens.training._published import PUBLISHED as WORKLOADS
 from batchlens.training.data._sources import is_present
 from batchlens.training.data.loading import Split
 from batchlens.training.loop import train
-from batchlens.training.workloads import WORKLOADS, Workload, find_workload
+from batchlens.training.workloads import Workload, find_workload
 
 DATA = {
     "simple_cnn_mnist": "mnist",

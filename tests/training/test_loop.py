@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from batchlens import BatchlensError
-from batchlens.training import loop
+from batchlens.training import _run as run_module
+from batchlens.training._run import DIVERGENCE_WINDOW
 from batchlens.training.data._sources import is_present
 from batchlens.training.data.loading import Dataset, Split, load
-from batchlens.training.loop import DIVERGENCE_WINDOW, Interrupted, Progress, train
+from batchlens.training.loop import Interrupted, Progress, train
 from batchlens.training.models import VGG11
 from batchlens.training.recipes import RECIPES, Recipe, Task
 from batchlens.training.record import Record
@@ -33,14 +34,14 @@ def outcome(record: Record) -> dict[str, Any]:
 def final_weights(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Record]) -> tuple[Record, list[Tensor]]:
     """A run's record and the weights it ended with."""
     made: list[nn.Module] = []
-    make = loop._make_model
+    make = run_module._make_model
 
     def keep(arguments: Any) -> nn.Module:
         made.append(make(arguments))
         return made[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_make_model", keep)
+        patch.setattr(run_module, "_make_model", keep)
         record = run()
     return record, [weight.detach().clone() for weight in made[0].state_dict().values()]
 
@@ -106,7 +107,7 @@ def test_a_loss_that_is_high_now_and_then_has_not_diverged() -> None:
 
 
 def test_divergence_that_a_checkpoint_looked_at_is_not_forgotten() -> None:
-    watch = loop._LossWatch(torch.device("meta"))  # reads several losses at a time, as on an accelerator
+    watch = run_module._LossWatch(torch.device("meta"))  # reads several losses at a time, as on an accelerator
     watch.initial = 1.0
     for _ in range(DIVERGENCE_WINDOW):
         watch.unread.append(torch.tensor(3.0))
@@ -127,7 +128,7 @@ def test_micro_batches_give_the_same_update(monkeypatch: pytest.MonkeyPatch, opt
         final_weights(
             monkeypatch,
             partial(
-                train, "digits", optimizer, 100, {"learning_rate": 0.01}, max_steps=5, target=2.0, micro_batch=size
+                train, "digits", optimizer, 100, {"learning_rate": 0.01}, max_steps=5, target=1.0, micro_batch=size
             ),
         )[1]
         for size in (None, 33)
@@ -144,7 +145,7 @@ def images(count: int = 160) -> Dataset:
 
 
 TINY_VGG = replace(
-    find_workload("vgg11_cifar10"), name="tiny", data=lambda _: images(), model=partial(VGG11, width=2), target=2.0
+    find_workload("vgg11_cifar10"), name="tiny", data=lambda _: images(), model=partial(VGG11, width=2), target=1.0
 )
 
 
@@ -177,9 +178,11 @@ def test_averaged_weights_are_evaluated_with_channels_of_norm_one() -> None:
 
 
 def test_a_batch_may_exceed_the_data() -> None:
-    record = train("digits", "momentum", 4_000, GOOD, max_steps=10)
+    with pytest.warns(UserWarning, match="a batch of 4,000 is larger than the training set of 1,500 examples"):
+        record = train("digits", "momentum", 4_000, GOOD, max_steps=10)
     assert record.status == "not_reached"
     assert record.examples == 40_000
+    assert record.notes == ("a batch of 4,000 repeats examples: the training set has 1,500",)
 
 
 def test_a_target_on_the_training_set() -> None:
@@ -268,7 +271,7 @@ def test_convolutions_are_picked_up_to_the_bit(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_run_is_saved_every_few_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0.0)
     saved = tmp_path / "run.pt"
     there: list[bool] = []
     train("digits", "sgd", 8, {"learning_rate": 0.1}, max_steps=4, checkpoint=saved,

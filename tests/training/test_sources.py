@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from batchlens import cli
+from batchlens.cli.progress import download_bar
 from batchlens.errors import BatchlensError
-from batchlens.training.data import _sources as sources
+from batchlens.training.data import _catalogue as catalogue
 from batchlens.training.data import fetching
+from batchlens.training.data._catalogue import NAMES, SOURCES
 from batchlens.training.data._sources import (
-    NAMES,
-    SOURCES,
     SUMS,
     Found,
     find_dataset_folder,
@@ -300,7 +300,7 @@ def test_fetch_takes_what_debian_has_packaged(tmp_path: Path, monkeypatch: pytes
     packaged = tmp_path / "packaged"
     write(packaged, files, ".gz")
     (packaged / f"{IMAGES}.gz").write_bytes(b"\x1f\x8bdamaged")
-    monkeypatch.setitem(sources.SOURCES, "fashion_mnist", replace(SOURCES["fashion_mnist"], packaged=packaged))
+    monkeypatch.setitem(catalogue.SOURCES, "fashion_mnist", replace(SOURCES["fashion_mnist"], packaged=packaged))
     server.offer(zipped(files))
     fetch("fashion_mnist", tmp_path / "data", url=server.url)
     assert server.asked == [f"/{IMAGES}.gz"]
@@ -373,7 +373,7 @@ def test_digits_need_no_fetching() -> None:
 
 def test_damaged_digits_are_mended_by_installing(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = replace(SOURCES["digits"], files={"digits.csv": content_of(b"other")})
-    monkeypatch.setitem(sources.SOURCES, "digits", damaged)
+    monkeypatch.setitem(catalogue.SOURCES, "digits", damaged)
     with pytest.raises(BatchlensError, match="run `pip install --force-reinstall batchlens`"):
         read_files("digits", ["digits.csv"])
     with pytest.raises(BatchlensError, match="run `pip install --force-reinstall batchlens`"):
@@ -403,10 +403,19 @@ def test_progress_is_shown_to_a_person(
     server.offer(zipped(mnist))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    fetch("mnist", tmp_path, url=server.url)
+    with download_bar() as progress:
+        fetch("mnist", tmp_path, url=server.url, progress=progress)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert f"{IMAGES}.gz" in captured.err
+
+
+def test_progress_tells_file_and_bytes(tmp_path: Path, mnist: dict[str, bytes], server: Server) -> None:
+    files = zipped(mnist)
+    server.offer(files)
+    told: dict[str, int] = {}
+    fetch("mnist", tmp_path, url=server.url, progress=lambda file, done, _: told.update({file: done}))
+    assert told == {file: len(content) for file, content in files.items()}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -472,7 +481,7 @@ def test_fetch_command(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mnist: dict[str, bytes], server: Server
 ) -> None:
     server.offer(zipped(mnist))
-    monkeypatch.setitem(sources.SOURCES, "mnist", replace(SOURCES["mnist"], url=server.url))
+    monkeypatch.setitem(catalogue.SOURCES, "mnist", replace(SOURCES["mnist"], url=server.url))
     found = document(run(f"data fetch mnist --data-dir {tmp_path} --json"))
     assert found["folder"] == str(tmp_path / "mnist")
     assert {row["file"]: row["state"] for row in found["files"]} == dict.fromkeys(mnist, "fetched")
@@ -522,9 +531,10 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, mnist: dict[str, bytes], server: 
 import sys
 from dataclasses import replace
 from batchlens import cli
+from batchlens.training.data import _catalogue as catalogue
 from batchlens.training.data import _sources as sources
 from batchlens.training.data import fetching
-sources.SOURCES["mnist"] = replace(sources.SOURCES["mnist"], url={server.url!r})
+catalogue.SOURCES["mnist"] = replace(catalogue.SOURCES["mnist"], url={server.url!r})
 sys.argv = ["batchlens", "data", "fetch", "mnist", "--data-dir", {str(tmp_path)!r}]
 cli.main()
 """

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchlens.training.recipes import recipe_named
-from batchlens.training.spaces import AVERAGING, MOMENTUM, Range, Scale, search_spaces
+from batchlens.training.spaces import _AVERAGING, _MOMENTUM, Range, Scale, search_spaces
 
 RANGES = {
     "log": Range(1e-5, 10.0),
@@ -55,10 +55,10 @@ def test_scale_is_logarithmic_unless_told() -> None:
 
 
 def test_momentum_never_reaches_one() -> None:
-    assert MOMENTUM.at(1.0) < 1
-    assert AVERAGING.at(1.0) < 1
+    assert _MOMENTUM.at(1.0) < 1
+    assert _AVERAGING.at(1.0) < 1
     # Even in 1 - momentum: half way lies at the geometric mean of 0.5 and 0.001.
-    assert 1 - MOMENTUM.at(0.5) == pytest.approx(math.sqrt(0.5 * 0.001))
+    assert 1 - _MOMENTUM.at(0.5) == pytest.approx(math.sqrt(0.5 * 0.001))
 
 
 def test_search_spaces() -> None:

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batchlens.training.data import _sources as sources
 from batchlens.training.data import loading
-from batchlens.training.data._sources import SOURCES, Content
+from batchlens.training.data._catalogue import SOURCES, Content
 
 COUNT = 40
 TRAINING, HELD_OUT = SOURCES["lm1b"].archive.folders if SOURCES["lm1b"].archive else ("", "")
@@ -86,7 +85,7 @@ def shrink(monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes], 
     if packed is not None and archive is not None:
         packed = replace(packed, sha256=hashlib.sha256(archive).hexdigest())
     official = {file: content_of(content) for file, content in files.items()}
-    monkeypatch.setitem(sources.SOURCES, name, replace(known, files=official, archive=packed, packaged=None))
+    monkeypatch.setitem(SOURCES, name, replace(known, files=official, archive=packed, packaged=None))
     if name in loading._IMAGES:
         monkeypatch.setitem(loading._IMAGES, name, loading._IMAGES[name]._replace(validation=5))
 

@@ -11,8 +11,9 @@ import click
 
 from batchlens import __version__
 from batchlens.cli.data import data_group
+from batchlens.cli.fitting import fit_command
 from batchlens.cli.sweeping import merge_command, report_command, sweep_command
-from batchlens.cli.theory import fit_command, reproduce_command, risk_command, schedule_command, steps_command
+from batchlens.cli.theory import reproduce_command, risk_command, schedule_command, steps_command
 from batchlens.cli.training import train_command
 from batchlens.errors import BatchlensError
 

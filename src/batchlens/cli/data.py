@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.cli.terminal import columns_of, print_json, print_table, track
+from batchlens.cli.progress import download_bar, track
+from batchlens.cli.terminal import columns_of, print_json, print_table
 
 
 @click.group("data")
@@ -34,7 +35,8 @@ def data_list_command(data_dir: Path | None, as_json: bool) -> None:
     Example:
       batchlens data list
     """
-    from batchlens.training.data._sources import SOURCES, find_dataset_folder, find_folder, is_present
+    from batchlens.training.data._catalogue import SOURCES
+    from batchlens.training.data._sources import find_dataset_folder, find_folder, is_present
 
     rows: list[dict[str, Any]] = [
         {
@@ -76,7 +78,8 @@ def data_fetch_command(name: str, data_dir: Path | None, as_json: bool) -> None:
     from batchlens.training.data.fetching import fetch
 
     _require_dataset(name)
-    files = fetch(name, data_dir)
+    with download_bar() as progress:
+        files = fetch(name, data_dir, progress=progress)
     folder = find_dataset_folder(name, data_dir)
     if as_json:
         print_json({"name": name, "folder": str(folder), "files": [file._asdict() for file in files]})
@@ -98,7 +101,8 @@ def data_verify_command(name: str | None, data_dir: Path | None, as_json: bool) 
       batchlens data verify
       batchlens data verify mnist --data-dir data
     """
-    from batchlens.training.data._sources import NAMES, find_folder, remedy, verify
+    from batchlens.training.data._catalogue import NAMES
+    from batchlens.training.data._sources import find_folder, remedy, verify
 
     if name is not None:
         _require_dataset(name)
@@ -128,7 +132,7 @@ def data_verify_command(name: str | None, data_dir: Path | None, as_json: bool) 
 
 
 def _require_dataset(name: str) -> None:
-    from batchlens.training.data._sources import NAMES
+    from batchlens.training.data._catalogue import NAMES
 
     if name not in NAMES:
         raise click.UsageError(f"NAME must be one of {', '.join(NAMES)}, got {name}.")

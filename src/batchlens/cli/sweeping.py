@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table, progress_bar
+from batchlens.cli.progress import progress_bar
+from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table
+from batchlens.extras import import_extra
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -81,8 +83,6 @@ def sweep_command(
       batchlens sweep digits --optimizers sgd,momentum --batch-sizes 16..1024 --trials 20 --store digits.sqlite
       batchlens report digits.sqlite
     """
-    from batchlens.training.data._sources import import_extra
-
     import_extra("torch")
     from batchlens.checks import require_number
     from batchlens.sweep._declaration import Shard

@@ -3,13 +3,10 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import click
-
-_T = TypeVar("_T")
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]
@@ -105,11 +102,6 @@ def _bad(param: click.Parameter | None, wanted: str, got: object) -> click.Usage
 NUMBER, NUMBER_OR_TUNED, WHOLE, NUMBERS, WHOLES = Number(), NumberOrTuned(), Whole(), Numbers(), Numbers(whole=True)
 
 
-def short(number: float) -> float:
-    """An int where it is whole: 64, not 64.0."""
-    return int(number) if number == int(number) else number
-
-
 def print_json(document: Any) -> None:
     """One JSON document on standard output; JSON has no infinity, so what has diverged is null."""
     click.echo(json.dumps(_finite(document)))
@@ -127,16 +119,26 @@ def print_table(title: str, columns: dict[str, list[Any]]) -> None:
     """A readable table on standard output."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table()
     for name, values in columns.items():
         words = any(isinstance(value, str | list) for value in values)
-        table.add_column(name.replace("_", " "), justify="left" if words else "right", overflow="fold")
+        table.add_column(Text(plain(name.replace("_", " "))), justify="left" if words else "right", overflow="fold")
     for row in zip(*columns.values(), strict=True):
-        table.add_row(*map(_cell, row))
+        table.add_row(*(Text(plain(_cell(value))) for value in row))
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(title, highlight=False)
+    console.print(Text(plain(title)))
     console.print(table)
+
+
+def plain(text: str) -> str:
+    """Text from outside without the characters that steer a terminal.
+
+    >>> plain("a\\x1b[31mb")
+    'a?[31mb'
+    """
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -152,27 +154,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def track(items: Sequence[_T], what: str) -> Iterable[_T]:
-    """The same items, with a progress bar and the time left on standard error where a person is looking."""
-    if not sys.stderr.isatty() or len(items) < 2:
-        return items
-    from rich.console import Console
-    from rich.progress import track as show
-
-    return show(items, description=what, console=Console(stderr=True), transient=True)
-
-
-@contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A function that says what comes next; shown as a bar with the time left where a person is looking."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda now: progress.update(task, advance=1, description=f"{what}: {now}")

@@ -14,6 +14,7 @@ import click
 
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, print_json, print_table
+from batchlens.extras import import_extra
 
 if TYPE_CHECKING:
     from batchlens.training._arguments import Arguments
@@ -52,7 +53,7 @@ class _Setting(click.ParamType):  # type: ignore[type-arg]
               help="Where the target is to be reached.")  # fmt: skip
 @click.option("--read-all", is_flag=True, help="Read the whole set at every evaluation: exact metrics, slower.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or mps.")
-@click.option("--threads", type=WHOLE, help="Of torch on the CPU; one a core by default.")
+@click.option("--threads", type=WHOLE, help="Of torch on the CPU; by default as many as the work of a step is worth.")
 @click.option("--checkpoint", type=click.Path(path_type=Path),
               help=f"Where an interrupted run is kept; by default a file in {RUNS}.")  # fmt: skip
 @click.option("--restart", is_flag=True, help="Start anew even if an interrupted run could be picked up.")
@@ -83,8 +84,6 @@ def train_command(
       batchlens train digits --optimizer momentum --batch-size 64 --set learning_rate=0.1
       batchlens train simple_cnn_mnist --optimizer adam --batch-size 256 --set learning_rate=0.002
     """
-    from batchlens.training.data._sources import import_extra
-
     import_extra("torch")
     names = [name for name, _ in settings]
     if repeated := [name for name in names if names.count(name) > 1]:

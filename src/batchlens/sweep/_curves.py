@@ -13,17 +13,9 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.optimizers import OPTIMIZERS, base_of
-from batchlens.scaling.curve import (
-    DEFINITIONS,
-    CriticalBatchSize,
-    Definition,
-    Estimate,
-    Interval,
-    ScalingCurve,
-    critical_ends,
-    interval_of_logs,
-    percentile_interval,
-)
+from batchlens.scaling._critical import DEFINITIONS, Definition
+from batchlens.scaling._intervals import Estimate, Interval, critical_ends, interval_of_logs, percentile_interval
+from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._results import CellResult, cell_results
 from batchlens.sweep._store import Store

@@ -3,14 +3,16 @@
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import torch
 
 from batchlens import __version__
 from batchlens._shapes import SHAPES
-from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
+from batchlens.checks import require_choice, require_flag, require_instance, require_whole
 from batchlens.optimizers import base_of
+from batchlens.training.data.loading import Dataset
 from batchlens.training.recipes import Recipe, Setting, check_settings, recipe_named
 from batchlens.training.workloads import SIZES, Workload, find_workload
 
@@ -106,11 +108,22 @@ def check_arguments(
         max_steps=max_steps,
         micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload),
         schedule=schedule,
-        target=usual_target if target is None else require_number("target", target),
+        target=usual_target if target is None else workload.metric.require_target("target", target),
         target_on=target_on,
         lazy=require_flag("lazy", options.get("lazy", True)),
         device=check_device(options.get("device", "cpu")),
     )
+
+
+def load_data(workload: Workload, data_dir: Path | None) -> Dataset:
+    """The workload's data set."""
+    data: object = workload.data(data_dir)
+    if not isinstance(data, Dataset):
+        raise TypeError(
+            f"`data` of {workload.name} must return a Dataset, got a {type(data).__name__}. Put the examples into "
+            "tensors: Dataset(name, Split(inputs, targets), Split(inputs, targets), classes)."
+        )
+    return data
 
 
 def _check_settings(

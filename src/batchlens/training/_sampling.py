@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from batchlens.training.data.loading import Dataset, apply_crops, draw_crops
+from batchlens.training.data._crops import apply_crops, draw_crops
+from batchlens.training.data.loading import Dataset
 
 # What the random numbers of a run are for; each use has a stream of its own.
 MODEL, ORDER, CROPS, OTHER, LABELS = range(5)

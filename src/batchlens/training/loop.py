@@ -1,57 +1,20 @@
 """The only training loop: one run, from seed to steps-to-target."""
 
-import copy
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, Unpack
-
-import torch
-from torch import Tensor, nn
+from typing import Unpack
 
 from batchlens.checks import require_whole
-from batchlens.kfac import CurvatureError
-from batchlens.training._arguments import Arguments, Options, check_arguments, versions
-from batchlens.training._checkpoint import load_checkpoint, prepare_checkpoint, save_checkpoint
-from batchlens.training._evaluation import Evaluation, Evaluator, next_evaluation
-from batchlens.training._sampling import LABELS, MODEL, OTHER, Batches, Preparation, derive_seed
-from batchlens.training.data.loading import Dataset
-from batchlens.training.models._normalization import GHOST_SIZE
-from batchlens.training.recipes import Recipe, Task, average_of
-from batchlens.training.record import Record, Status, best_exact
+from batchlens.training._arguments import Options, check_arguments, load_data
+from batchlens.training._checkpoint import prepare_checkpoint
+from batchlens.training._run import Interrupted, Progress, Run, Stop
+from batchlens.training._threads import choose_threads, limit_threads
+from batchlens.training.recipes import Recipe
+from batchlens.training.record import Record
 from batchlens.training.workloads import Workload
 
-# A run has diverged when the losses of so many batches on end are above twice the initial loss.
-DIVERGENCE_WINDOW = 50
-# Examples on which the initial loss is measured.
-_INITIAL_EXAMPLES = 256
-# Reading a loss makes an accelerator wait, so there it is read so many steps at a time.
-_LOSSES_AT_A_TIME = 20
-CHECKPOINT_SECONDS = 180.0
-
-Stop = Literal["pruned", "interrupted"]
-
-
-class Interrupted(KeyboardInterrupt):
-    """A run that was asked to stop; `checkpoint` is where it can be picked up, None where nothing was saved."""
-
-    def __init__(self, step: int, checkpoint: Path | None) -> None:
-        super().__init__(f"interrupted at step {step}")
-        self.step, self.checkpoint = step, checkpoint
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is."""
-
-    step: int
-    max_steps: int
-    metric: str
-    target: float
-    latest: Evaluation | None
+__all__ = ["Interrupted", "Progress", "train"]
 
 
 def train(
@@ -72,17 +35,20 @@ def train(
     Arguments:
         workload: a `Workload`, the name of one, or "my_file.py:name".
         optimizer: a name such as "momentum" or "momentum+ema", or a `Recipe` of one's own.
+        batch_size: examples of a step.
         settings: learning_rate, and what else the optimizer and the schedule take.
-        threads: of torch on the CPU; as they are unless given.
+        data_dir: the folder of the data sets; $BATCHLENS_DATA or else ~/.cache/batchlens by default.
+        threads: of torch on the CPU; chosen by a fixed rule of the model and the batch unless given, see the record.
         checkpoint: a file that the run is saved to every few minutes, and picked up from if it exists; gone at the end.
         watch: called after every step.
         stop: called before every step with the steps taken so far; what it returns ends the run.
         size: "laptop" (the default) or "paper", for a workload's name.
         seed: 0 unless given.
         max_steps: the step budget; the workload's unless given.
-        micro_batch: gradients are accumulated over slices of so many examples; the update stays the same.
-        schedule: constant, linear_decay, cosine or warmup_stable_decay; the workload's unless given.
-        target, target_on: what counts as trained, on the "validation" set (the default) or on as many "train" examples.
+        micro_batch: gradients are accumulated over slices of this many examples; the update stays the same.
+        schedule: constant, linear_decay, cosine, step_decay or warmup_stable_decay; the workload's unless given.
+        target: what counts as trained; the workload's unless given.
+        target_on: where it is to be reached: on the "validation" set (the default) or on as many "train" examples.
         lazy: whether an evaluation may end as soon as the target is out of reach; True unless given.
         device: cpu (the default), cuda or mps.
 
@@ -91,272 +57,14 @@ def train(
     ('reached', True)
     """
     checked = check_arguments(workload, optimizer, batch_size, settings, **options)
-    with _threads(None if threads is None else require_whole("threads", threads, 1)):
+    asked = None if threads is None else require_whole("threads", threads, 1)
+    data = load_data(checked.workload, data_dir)
+    if checked.batch_size > len(data.train):
+        warnings.warn(
+            f"a batch of {checked.batch_size:,} is larger than the training set of {len(data.train):,} examples.",
+            stacklevel=2,
+        )
+    with limit_threads(asked or choose_threads(checked, data)):
         kept = None if checkpoint is None else prepare_checkpoint(Path(checkpoint))
-        run = _Run(checked, checked.workload.data(data_dir), kept)
+        run = Run(checked, data, kept)
         return run.go(watch or (lambda _: None), stop or (lambda _: None))
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-class _Clock:
-    """Seconds of a run, and which of them evaluations took."""
-
-    def __init__(self) -> None:
-        self.earlier, self.evaluating, self.started = 0.0, 0.0, 0.0
-
-    def start(self) -> None:
-        self.started = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        return self.earlier + time.perf_counter() - self.started
-
-    @contextmanager
-    def evaluation(self) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.evaluating += time.perf_counter() - start
-
-
-class _LossWatch:
-    """Tells from the losses of the batches whether a run has diverged."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.initial, self.last, self.high = math.inf, math.nan, 0
-        self.unread: list[Tensor] = []
-        self.at_a_time = 1 if device.type == "cpu" else _LOSSES_AT_A_TIME
-
-    def diverges(self, loss: Tensor) -> str:
-        """Why the run has diverged, or nothing."""
-        self.unread.append(loss)
-        return self.read() if len(self.unread) >= self.at_a_time else ""
-
-    def read(self) -> str:
-        """Looks at the losses that have come in."""
-        values = [loss.item() for loss in self.unread]
-        self.unread.clear()
-        for value in values:
-            self.last = value
-            if not math.isfinite(value):
-                return f"the training loss is {value}"
-            self.high = self.high + 1 if value > 2 * self.initial else 0
-            if self.high >= DIVERGENCE_WINDOW:
-                return f"the training loss was above twice its initial value for {DIVERGENCE_WINDOW} steps on end"
-        return ""
-
-
-def _make_model(arguments: Arguments) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(arguments.seed, MODEL))
-        model = arguments.workload.model()
-    model.to(arguments.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model.train()
-
-
-class _Run:
-    """The state of one run."""
-
-    def __init__(self, arguments: Arguments, data: Dataset, checkpoint: Path | None) -> None:
-        self.arguments, self.checkpoint, self.clock = arguments, checkpoint, _Clock()
-        workload, recipe, settings = arguments.workload, arguments.recipe, arguments.settings
-        self.model = _make_model(arguments)
-        # Copies come before the optimizer, which may put hooks into the model.
-        self.average = average_of(self.model, settings["averaging"]) if recipe.averaged else None
-        self.shown = copy.deepcopy(self.model)
-        prepare = Preparation(data, arguments.device)
-        first = slice(0, _INITIAL_EXAMPLES)
-        self.first = prepare.inputs(data.train.inputs[first]), prepare.targets(data.train.targets[first])
-        self.losses = _LossWatch(arguments.device)
-        self.evaluator = self._make_evaluator(data, prepare)
-        self.optimizer = recipe.build(
-            self.model, settings, Task(workload.likelihood, derive_seed(arguments.seed, LABELS))
-        )
-        self.observe = getattr(self.optimizer, "observe", None)
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.factor = arguments.learning_rate_factor()
-        self.batches = Batches(
-            data, arguments.batch_size, arguments.micro_batch, arguments.seed, workload.augment, arguments.device
-        )
-        self.identity = arguments.identity() | {
-            "examples": [len(data.train), len(data.validation)],
-            "shapes": [list(weight.shape) for weight in self.model.parameters()],
-        }
-        self.step, self.due = 0, 0
-        self.history: list[Evaluation] = []
-
-    def _initial_loss(self) -> float:
-        loss = self.arguments.workload.loss
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            # In training mode, as are the losses it is compared with; on a copy, whose statistics do not matter.
-            parts = zip(*(part.split(GHOST_SIZE) for part in self.first), strict=True)
-            return float(sum(loss(self.shown(inputs), targets).sum() for inputs, targets in parts) / len(self.first[0]))
-
-    def _make_evaluator(self, data: Dataset, prepare: Preparation) -> Evaluator:
-        split = data.train if self.arguments.target_on == "train" else data.validation
-        part = slice(0, self.arguments.workload.evaluation_examples)
-        inputs, targets = prepare.inputs(split.inputs[part]), prepare.targets(split.targets[part])
-        return Evaluator(inputs, targets, self.arguments.workload.metric, data.classes)
-
-    def go(self, watch: Callable[[Progress], None], stop: Callable[[int], Stop | None]) -> Record:
-        """Trains until the target, the budget, divergence or a stop."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(self.arguments.seed, OTHER))
-            self._resume()
-            self.clock.start()
-            try:
-                status, reason = self._train(watch, stop)
-            except CurvatureError as error:
-                status, reason = "diverged", str(error)
-            except (MemoryError, RuntimeError) as error:
-                status, reason = "failed", f"{type(error).__name__}: {error}".partition("\n")[0]
-        if self.checkpoint is not None and status != "failed":  # what failed may be tried again from there
-            self.checkpoint.unlink(missing_ok=True)
-        return self._record(status, reason)
-
-    def _train(self, watch: Callable[[Progress], None], stop: Callable[[int], Stop | None]) -> tuple[Status, str]:
-        saved = time.perf_counter()
-        if self.step == 0:
-            self.losses.initial = self._initial_loss()
-        while True:
-            if self.step == self.due:
-                self.due = min(next_evaluation(self.step), self.arguments.max_steps)
-                found = self._evaluate()
-                if math.isnan(found.metric):
-                    return "diverged", "the metric is not a number"
-                if found.exact and self.arguments.workload.metric.meets(found.metric, self.arguments.target):
-                    return "reached", ""
-            if self.step == self.arguments.max_steps:
-                return "not_reached", ""
-            match stop(self.step):
-                case "pruned":
-                    return "pruned", ""
-                case "interrupted":
-                    self._save()
-                    raise Interrupted(self.step, self.checkpoint)
-            if reason := self._take_step():
-                return "diverged", reason
-            watch(self._progress())
-            if time.perf_counter() - saved > CHECKPOINT_SECONDS:
-                self._save()
-                saved = time.perf_counter()
-
-    def _take_step(self) -> str:
-        """One update; says why the run has diverged, if it has."""
-        arguments, optimizer = self.arguments, self.optimizer
-        factor = self.factor(self.step)
-        for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
-        optimizer.zero_grad()
-        losses = []
-        for inputs, targets in self.batches.slices(self.step):
-            outputs = self.model(inputs)
-            if self.observe is not None:
-                self.observe(outputs)
-            loss = arguments.workload.loss(outputs, targets).sum() / arguments.batch_size
-            loss.backward()
-            losses.append(loss.detach())
-        if reason := self.losses.diverges(sum(losses[1:], losses[0])):
-            return reason
-        optimizer.step()
-        if arguments.workload.constraint is not None:
-            arguments.workload.constraint(self.model)
-        if self.average is not None:
-            self.average.update_parameters(self.model)
-        self.step += 1
-        return ""
-
-    def _evaluate(self) -> Evaluation:
-        """Measures the weights that count."""
-        arguments = self.arguments
-        last = self.step == arguments.max_steps or not arguments.lazy
-        with self.clock.evaluation():
-            found = self.evaluator.measure(self._weights_that_count(), self.step, None if last else arguments.target)
-        self.history.append(found)
-        return found
-
-    def _weights_that_count(self) -> nn.Module:
-        """The model, or its average; where weights are constrained, the average brought back is a copy of it."""
-        if self.average is None:
-            return self.model
-        if self.arguments.workload.constraint is None:
-            return self.average.module
-        self.shown.load_state_dict(self.average.module.state_dict())
-        self.arguments.workload.constraint(self.shown)
-        return self.shown
-
-    def _progress(self) -> Progress:
-        arguments = self.arguments
-        latest = self.history[-1] if self.history else None
-        return Progress(self.step, arguments.max_steps, arguments.workload.metric.name, arguments.target, latest)
-
-    def _save(self) -> None:
-        if self.checkpoint is None:
-            return
-        self.losses.read()
-        state = {
-            "model": self.model.state_dict(),
-            "average": None if self.average is None else self.average.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "random": torch.get_rng_state(),
-            "difficulty": self.evaluator.difficulty,
-            "losses": (self.losses.initial, self.losses.last, self.losses.high),
-            "step": self.step,
-            "due": self.due,
-            "history": [(entry.step, entry.metric, entry.relation) for entry in self.history],
-            "seconds": self.clock.seconds,
-            "evaluating": self.clock.evaluating,
-        }
-        save_checkpoint(self.checkpoint, self.identity, state)
-
-    def _resume(self) -> None:
-        state = None if self.checkpoint is None else load_checkpoint(self.checkpoint, self.identity)
-        if state is None:
-            return
-        self.model.load_state_dict(state["model"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"])
-        self.evaluator.difficulty = state["difficulty"]
-        self.losses.initial, self.losses.last, self.losses.high = state["losses"]
-        self.step, self.due = state["step"], state["due"]
-        self.history = [Evaluation(*entry) for entry in state["history"]]
-        self.clock.earlier, self.clock.evaluating = state["seconds"], state["evaluating"]
-
-    def _record(self, status: Status, reason: str) -> Record:
-        arguments, history = self.arguments, tuple(self.history)
-        return Record(
-            workload=arguments.workload.name,
-            size=arguments.workload.size,
-            optimizer=arguments.recipe.name,
-            settings=arguments.settings,
-            schedule=arguments.schedule,
-            batch_size=arguments.batch_size,
-            seed=arguments.seed,
-            target=arguments.target,
-            target_on=arguments.target_on,
-            status=status,
-            steps=self.step if status == "reached" else None,
-            steps_taken=self.step,
-            last_loss=None if math.isnan(self.losses.last) else self.losses.last,
-            best_metric=best_exact(history, arguments.workload.metric.higher_is_better),
-            history=history,
-            seconds=self.clock.seconds,
-            evaluation_seconds=self.clock.evaluating,
-            examples=self.step * arguments.batch_size,
-            max_steps=arguments.max_steps,
-            micro_batch=arguments.micro_batch,
-            device=str(arguments.device),
-            threads=torch.get_num_threads(),
-            reason=reason,
-            versions=versions(),
-        )

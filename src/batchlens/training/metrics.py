@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from batchlens.checks import require_number
+
 Scores = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -60,6 +62,16 @@ class Metric:
     best: float
     higher_is_better: bool
     difficulty: Scores | None = None
+
+    def require_target(self, name: str, target: object) -> float:
+        """`target`, if the metric can be as good."""
+        number = require_number(name, target)
+        if not self.meets(self.best, number):
+            relation = "at most" if self.higher_is_better else "at least"
+            raise ValueError(
+                f"`{name}` must be {relation} {self.best:g}, the best {self.name} there is, got {number:g}."
+            )
+        return number
 
     def meets(self, value: float, target: float) -> bool:
         """Whether a value is as good as the target."""

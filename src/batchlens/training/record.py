@@ -3,20 +3,54 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from batchlens._results import Result, axes_or_new
 from batchlens.training._evaluation import Evaluation
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+__all__ = ["Record"]
 
 Status = Literal["reached", "not_reached", "diverged", "failed", "pruned"]
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, repr=False)
+class Record(Result):
     """One run, from its settings to how it ended.
 
-    `steps` is the first evaluated step that met the target, None where none did; `steps_taken` is how far the run went.
-    `last_loss` is the training loss of the last batch. `seconds` counts from the first step on, `evaluation_seconds`
-    is the part of it that was not training.
+    Arguments:
+        workload: its name.
+        size: "laptop" or "paper".
+        optimizer: its name.
+        settings: the optimizer's and the schedule's, with those that had their defaults.
+        schedule: the shape of the learning rate.
+        batch_size: examples of a step.
+        seed: what the run is a function of.
+        target: of the metric.
+        target_on: the "validation" or the "train" set.
+        status: "reached", "not_reached", "diverged", "failed" or "pruned".
+        steps: the first evaluated step that met the target, None where none did.
+        steps_taken: how far the run went.
+        best_metric: the best that was measured on the whole set.
+        last_loss: the training loss of the last batch.
+        history: every evaluation.
+        seconds: from the first step on.
+        evaluation_seconds: the part of them that was not training.
+        examples: how many were seen, repetitions included.
+        max_steps: the step budget.
+        micro_batch: examples that went through the model at a time.
+        device: where it ran.
+        threads: of torch on the CPU.
+        reason: why it diverged or failed.
+        versions: of what the result may depend on.
+        notes: what a reader of the result should know, such as which parameters K-FAC does not precondition.
+
+    >>> import batchlens as bl
+    >>> bl.train("digits", "momentum", batch_size=64, settings={"learning_rate": 0.1}, max_steps=3)
+    <Record: digits, momentum, batch size 64: not reached after 3 steps>
     """
 
     workload: str
@@ -43,6 +77,34 @@ class Record:
     threads: int
     reason: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """How the run ended, in one line."""
+        what = f"{self.workload}, {self.optimizer}, batch size {self.batch_size:,}"
+        ended = f"reached {self.target:g}" if self.status == "reached" else self.status.replace("_", " ")
+        return f"{what}: {ended} after {self.steps_taken:,} steps"
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row per evaluation: step, metric, and whether it is exact ("=") or a bound."""
+        import pandas
+
+        rows = [(entry.step, entry.metric, entry.relation) for entry in self.history]
+        return pandas.DataFrame(rows, columns=["step", "metric", "relation"])
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """The metric against steps: exact values as dots, bounds as small ticks, the target as a dashed line."""
+        ax = axes_or_new(ax)
+        exact = [entry for entry in self.history if entry.exact]
+        bounds = [entry for entry in self.history if not entry.exact]
+        ax.plot([entry.step for entry in bounds], [entry.metric for entry in bounds], "_", color="0.6", label="bound")
+        ax.plot([entry.step for entry in exact], [entry.metric for entry in exact], "o", label="exact")
+        ax.axhline(self.target, linestyle="--", linewidth=1.0, color="0.4")
+        ax.set_xlabel("steps")
+        ax.set_ylabel(f"metric on the {self.target_on} set")
+        ax.legend()
+        return ax
 
     def as_document(self) -> dict[str, Any]:
         """For JSON: history as [step, metric], and for each entry whether it is exact ("=") or a bound."""
@@ -50,6 +112,7 @@ class Record:
             **vars(self),
             "settings": dict(self.settings),
             "versions": dict(self.versions),
+            "notes": list(self.notes),
             "history": [[entry.step, entry.metric] for entry in self.history],
             "relations": [entry.relation for entry in self.history],
         }

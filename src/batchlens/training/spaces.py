@@ -1,10 +1,11 @@
-"""Where hyper-parameters are searched, one space an optimizer."""
+"""Where hyper-parameters are searched, one space for each optimizer."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from batchlens.checks import require_choice, require_number
 from batchlens.optimizers import averaged
 
 Scale = Literal["log", "linear", "log_one_minus"]
@@ -12,7 +13,12 @@ Scale = Literal["log", "linear", "log_one_minus"]
 
 @dataclass(frozen=True)
 class Range:
-    """An interval and the scale on which it is searched evenly; "log_one_minus" is logarithmic in 1 - value.
+    """An interval of a setting and the scale on which it is searched evenly.
+
+    Arguments:
+        low: its lower end.
+        high: its upper end.
+        scale: "log", "linear", or "log_one_minus" for logarithmic in 1 - value.
 
     >>> round(Range(0.01, 1.0, "log").at(0.5), 12)
     0.1
@@ -23,6 +29,11 @@ class Range:
     low: float
     high: float
     scale: Scale = "log"
+
+    def __post_init__(self) -> None:
+        require_choice("scale", self.scale, get_args(Scale))
+        low = require_number("low", self.low, 0 if self.scale == "log" else -math.inf, closed=(False, True))
+        require_number("high", self.high, low, 1 if self.scale == "log_one_minus" else math.inf, closed=(False, False))
 
     def at(self, fraction: float) -> float:
         """The value that far from `low` to `high`, in [0, 1]."""
@@ -53,19 +64,33 @@ class Range:
 
 Space = Mapping[str, Range]
 
-MOMENTUM = Range(0.5, 0.999, "log_one_minus")
-AVERAGING = Range(0.5, 0.999, "log_one_minus")
+_MOMENTUM = Range(0.5, 0.999, "log_one_minus")
+_AVERAGING = Range(0.5, 0.999, "log_one_minus")
+# Learning rates for a network of which nothing is known.
+_USUAL, _USUAL_ADAPTIVE = Range(1e-3, 10.0), Range(1e-5, 1e-1)
 
 
 def search_spaces(
-    sgd: Range, momentum: Range, adam: Range, kfac: Range, decay: Space | None = None
+    sgd: Range = _USUAL,
+    momentum: Range = _USUAL,
+    adam: Range = _USUAL_ADAPTIVE,
+    kfac: Range = _USUAL,
+    decay: Space | None = None,
 ) -> dict[str, Space]:
     """Search spaces of every optimizer, and of each with averaging, around four ranges of learning rates.
 
-    `decay` holds the ranges of the learning-rate schedule's settings, searched along.
+    Arguments:
+        sgd: learning rates of plain SGD.
+        momentum: of momentum and Nesterov.
+        adam: of Adam, AdamW and Muon.
+        kfac: of K-FAC.
+        decay: ranges of the learning-rate schedule's settings, searched along.
+
+    >>> sorted(search_spaces(momentum=Range(0.01, 1.0))["momentum"])
+    ['learning_rate', 'momentum']
     """
     betas = {"beta2": Range(0.9, 0.9999, "log_one_minus"), "epsilon": Range(1e-10, 1e-3)}
-    adam_space = {"learning_rate": adam, "beta1": MOMENTUM, **betas}
+    adam_space = {"learning_rate": adam, "beta1": _MOMENTUM, **betas}
     kfac_space = {
         "learning_rate": kfac,
         "damping": Range(1e-4, 1.0),
@@ -74,14 +99,14 @@ def search_spaces(
     }
     spaces: dict[str, Space] = {
         "sgd": {"learning_rate": sgd},
-        "momentum": {"learning_rate": momentum, "momentum": MOMENTUM},
-        "nesterov": {"learning_rate": momentum, "momentum": MOMENTUM},
+        "momentum": {"learning_rate": momentum, "momentum": _MOMENTUM},
+        "nesterov": {"learning_rate": momentum, "momentum": _MOMENTUM},
         "adam": adam_space,
         "adam_no_momentum": {"learning_rate": adam, **betas},
         "adamw": {**adam_space, "weight_decay": Range(1e-5, 1e-1)},
-        "kfac": {**kfac_space, "momentum": MOMENTUM},
+        "kfac": {**kfac_space, "momentum": _MOMENTUM},
         "kfac_no_momentum": kfac_space,
-        "muon": {"learning_rate": adam, "momentum": MOMENTUM, "weight_decay": Range(1e-5, 1e-1)},
+        "muon": {"learning_rate": adam, "momentum": _MOMENTUM, "weight_decay": Range(1e-5, 1e-1)},
     }
-    spaces |= {averaged(name): {**space, "averaging": AVERAGING} for name, space in spaces.items()}
+    spaces |= {averaged(name): {**space, "averaging": _AVERAGING} for name, space in spaces.items()}
     return {name: {**space, **(decay or {})} for name, space in spaces.items()}

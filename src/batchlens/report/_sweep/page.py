@@ -14,7 +14,7 @@ from batchlens.report._page.frame import Badge, Section, frame_page, render_tabl
 from batchlens.report._page.records import PanelPlan
 from batchlens.report._page.table import Table
 from batchlens.report._sweep import figures as figures
-from batchlens.scaling.curve import Interval
+from batchlens.scaling._intervals import Interval
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._trial import Status

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from batchlens.errors import BatchlensError
-from batchlens.training.loop import Interrupted, Stop, train
+from batchlens.training._run import Stop
+from batchlens.training.loop import Interrupted, train
 from batchlens.training.record import Record
 from batchlens.training.workloads import Workload, find_workload
 

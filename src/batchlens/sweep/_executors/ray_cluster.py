@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, Literal
 
 from batchlens.errors import BatchlensError
+from batchlens.extras import import_extra
 from batchlens.sweep._declaration import Cell
 from batchlens.sweep._executors.executor import Ended
 from batchlens.sweep._trial import Key
@@ -18,11 +18,8 @@ _QUEUED = 0.25
 
 def _import_ray() -> Any:
     """Ray, of which nothing is known where types are checked without it."""
-    try:
-        import_module("ray.util.scheduling_strategies")
-        return import_module("ray")
-    except ImportError as error:
-        raise BatchlensError("Ray is not installed: pip install 'batchlens[cluster]'.") from error
+    import_extra("ray.util.scheduling_strategies")
+    return import_extra("ray")
 
 
 class _Limits:

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from batchlens.checks import require_whole
 from batchlens.errors import BatchlensError
-from batchlens.training.data._sources import find_dataset_folder, import_extra, read_shard, remedy, require_shards
+from batchlens.extras import import_extra
+from batchlens.training.data._sources import find_dataset_folder, read_shard, remedy, require_shards
 
 Tokens = npt.NDArray[np.int32]
 

@@ -6,24 +6,21 @@ final name is whole, whatever interrupts. Nothing here needs torch.
 
 import hashlib
 import os
-import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 from batchlens.checks import require_choice
 from batchlens.errors import BatchlensError
+from batchlens.extras import import_extra
+from batchlens.training.data._catalogue import NAMES, SOURCES, Source
 from batchlens.training.data._sources import (
     BROKEN,
-    NAMES,
-    SOURCES,
     SUMS,
-    Source,
     find_dataset_folder,
-    import_extra,
     is_shard,
     read_plain,
     read_sums,
@@ -33,6 +30,8 @@ from batchlens.training.data._sources import (
 )
 
 _CHUNK = 1 << 18
+# Told which file is coming, how many bytes of it have come, and how many there are, where that is known.
+Progress = Callable[[str, int, int | None], None]
 
 
 class Fetched(NamedTuple):
@@ -42,7 +41,9 @@ class Fetched(NamedTuple):
     state: Literal["present", "fetched"]
 
 
-def fetch(name: str, data_dir: Path | str | None = None, *, url: str | None = None) -> list[Fetched]:
+def fetch(
+    name: str, data_dir: Path | str | None = None, *, url: str | None = None, progress: Progress | None = None
+) -> list[Fetched]:
     """Brings what is missing or damaged of a data set into the folder, and leaves alone what is right.
 
     Files come from the official place or, where `url` is given, from there under the same names; Fashion-MNIST is
@@ -60,7 +61,7 @@ def fetch(name: str, data_dir: Path | str | None = None, *, url: str | None = No
     fetched: list[str] = []
     if wanted or (name == "lm1b" and not read_sums(data_dir)):
         folder = find_dataset_folder(name, data_dir)
-        job = _Job(source, folder, (url or source.url).removesuffix("/"), remedy(name, data_dir))
+        job = _Job(source, folder, (url or source.url).removesuffix("/"), remedy(name, data_dir), progress)
         with _gathering(folder) as place:
             bring = _bring_files(job, place, wanted) if source.archive is None else _unpack(job, place, present)
             for file in bring:
@@ -76,6 +77,7 @@ class _Job(NamedTuple):
     folder: Path
     url: str
     again: str
+    progress: Progress | None = None
 
     def error(self, url: str, reason: str) -> BatchlensError:
         return BatchlensError(
@@ -191,10 +193,10 @@ def _copy(stream: IO[bytes], path: Path) -> str:
 def _download(job: _Job, url: str, path: Path) -> None:
     pooch, requests = import_extra("pooch"), import_extra("requests")
     try:
-        with _progress(url.rpartition("/")[2]) as bar:
-            # Compressed files come as they are, not unpacked on the way.
-            headers = {"Accept-Encoding": "identity"}
-            pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, headers=headers)(url, str(path), None)
+        bar = False if job.progress is None else _Bar(url.rpartition("/")[2], job.progress)
+        # Compressed files come as they are, not unpacked on the way.
+        headers = {"Accept-Encoding": "identity"}
+        pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, headers=headers)(url, str(path), None)
     except requests.HTTPError as error:
         error.response.close()
         raise job.error(url, f"HTTP {error.response.status_code} {error.response.reason}") from None
@@ -210,47 +212,19 @@ def _download(job: _Job, url: str, path: Path) -> None:
         ) from None
 
 
-@contextmanager
-def _progress(what: str) -> Iterator[Any]:
-    """What pooch tells how far it is; shown as a bar on standard error where a person is looking."""
-    if not sys.stderr.isatty():
-        yield False
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Bar(progress, what)
-
-
 class _Bar:
-    """A bar as pooch drives it: it sets `total`, calls `update` for every chunk, and ends with `reset` and `close`."""
+    """What pooch tells how far it is: it sets `total`, calls `update` for every chunk, then `reset` and `close`."""
 
-    def __init__(self, progress: Any, what: str) -> None:
-        self.progress = progress
-        self.task = progress.add_task(what, total=None)
-
-    @property
-    def total(self) -> float | None:
-        total: float | None = self.progress.tasks[self.task].total
-        return total
-
-    @total.setter
-    def total(self, total: int) -> None:
-        self.progress.update(self.task, total=total or None)
+    def __init__(self, file: str, progress: Progress) -> None:
+        self.file, self.progress = file, progress
+        self.total, self.done = 0, 0
 
     def update(self, count: int) -> None:
-        self.progress.advance(self.task, count)
+        self.done += count
+        self.progress(self.file, self.done, self.total or None)
 
     def reset(self) -> None:
-        self.progress.update(self.task, completed=0)
+        self.done = 0
 
     def close(self) -> None:
-        self.progress.stop_task(self.task)
+        pass

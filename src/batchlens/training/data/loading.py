@@ -16,17 +16,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from batchlens.checks import require_choice, require_whole
-from batchlens.training.data._sources import NAMES, read_files
+from batchlens.training.data._catalogue import NAMES
+from batchlens.training.data._sources import read_files
 
 _Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Examples and what is to be said of each."""
+    """Examples and what is to be said of each.
+
+    Arguments:
+        inputs: one example in each row.
+        targets: what the model should say of it, a class number or values.
+
+    >>> len(Split(torch.zeros(3, 2), torch.zeros(3, dtype=torch.long)))
+    3
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -37,14 +45,27 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set, split; `mean` and `std` are those of the training images in [0, 1], one a channel, empty for text."""
+    """A data set, split into examples to train on and examples to validate with.
+
+    Arguments:
+        name: of the data set.
+        train: examples to train on.
+        validation: examples that decide whether the target is reached.
+        classes: how many different targets there are.
+        mean: of the training images in [0, 1], one per channel; empty where inputs are taken as they are.
+        std: likewise, the standard deviation.
+
+    >>> points = Split(torch.zeros(3, 2), torch.zeros(3, dtype=torch.long))
+    >>> Dataset("points", points, points, classes=2).classes
+    2
+    """
 
     name: str
     train: Split
     validation: Split
     classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
 
 class _Images(NamedTuple):
@@ -67,11 +88,12 @@ _IMAGES = {
 def load(name: str, data_dir: Path | str | None = None, *, vocabulary: int = 32_768, length: int = 64) -> Dataset:
     """The examples of a data set, checked against the official files and split as in the paper.
 
-    `name` is mnist, fashion_mnist (55,000 to train on and 5,000 to validate), cifar10 (45,000 and 5,000), digits (1,500
-    and 297, part of batchlens) or lm1b. Files lie in `data_dir`, else in $BATCHLENS_DATA, else in ~/.cache/batchlens.
-
-    `vocabulary` and `length` matter to lm1b only: at most so many different tokens, and so many in an example. Its
-    targets are its inputs one token later.
+    Arguments:
+        name: mnist, fashion_mnist (55,000 to train on and 5,000 to validate), cifar10 (45,000 and 5,000), digits (1,500
+            and 297, part of batchlens) or lm1b.
+        data_dir: where the files lie; $BATCHLENS_DATA or else ~/.cache/batchlens by default.
+        vocabulary: of lm1b, the largest number of different tokens.
+        length: of lm1b, the number of tokens in an example; its targets are its inputs one token later.
 
     >>> digits = load("digits")
     >>> digits.train.inputs.shape, digits.validation.inputs.shape, digits.classes
@@ -85,7 +107,7 @@ def load(name: str, data_dir: Path | str | None = None, *, vocabulary: int = 32_
     known = _IMAGES[name]
     pixels, labels = _READERS[name](name, data_dir)
     validates = np.zeros(len(pixels), dtype=bool)
-    validates[draw_validation(len(pixels), known.validation)] = True
+    validates[_draw_validation(len(pixels), known.validation)] = True
     train, validation = (
         Split(
             torch.from_numpy(pixels[chosen]).view(-1, *known.shape),
@@ -96,10 +118,10 @@ def load(name: str, data_dir: Path | str | None = None, *, vocabulary: int = 32_
     return Dataset(name, train, validation, 10, known.mean, known.std)
 
 
-def draw_validation(examples: int, count: int) -> npt.NDArray[np.int64]:
+def _draw_validation(examples: int, count: int) -> npt.NDArray[np.int64]:
     """Which `count` of the examples validate: always the same ones.
 
-    >>> draw_validation(10, 3)
+    >>> _draw_validation(10, 3)
     array([2, 8, 4])
     """
     # Of numpy's streams this is the one that is promised never to change.
@@ -151,26 +173,3 @@ def _cut(tokens: npt.NDArray[np.int32], length: int, part: str) -> Split:
     stream = torch.from_numpy(tokens)
     end = count * length
     return Split(stream[:end].view(count, length), stream[1 : end + 1].view(count, length))
-
-
-def draw_crops(count: int, generator: torch.Generator, padding: int = 4) -> tuple[Tensor, Tensor, Tensor]:
-    """For `count` images, the first row and column of the crop, in [0, 2 padding], and whether it is mirrored.
-
-    Drawn for a whole batch and cut with it, they make its parts what the whole would be.
-    """
-    rows = torch.randint(2 * padding + 1, (count,), generator=generator)
-    columns = torch.randint(2 * padding + 1, (count,), generator=generator)
-    flips = torch.randint(2, (count,), generator=generator).bool()
-    return rows, columns, flips
-
-
-def apply_crops(images: Tensor, rows: Tensor, columns: Tensor, flips: Tensor, padding: int = 4) -> Tensor:
-    """Each image mirrored where `flips` says so, padded with black, and cropped to its size at `rows` and `columns`."""
-    count, channels, height, width = images.shape
-    padded = functional.pad(images, (padding,) * 4)
-    rows, columns, flips = (draw.to(images.device)[:, None] for draw in (rows, columns, flips))
-    row = rows + torch.arange(height, device=images.device)
-    column = columns + torch.arange(width, device=images.device)
-    column = torch.where(flips, padded.shape[3] - 1 - column, column)
-    pixel = (row[:, :, None] * padded.shape[3] + column[:, None, :]).view(count, 1, -1).expand(-1, channels, -1)
-    return padded.flatten(2).gather(2, pixel).view(images.shape)

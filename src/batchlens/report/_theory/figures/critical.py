@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from batchlens.report._page.drawing import PALETTE, Line, draw_lines
 from batchlens.report._page.table import Table
 from batchlens.report._theory.study import Study
-from batchlens.scaling.curve import DEFINITIONS
+from batchlens.scaling._critical import DEFINITIONS
 
 OPTIMIZERS = ("sgd", "sgd+ema", "momentum", "nesterov", "momentum+ema")
 

@@ -1,0 +1,34 @@
+"""What to install where an optional dependency is missing."""
+
+from importlib import import_module
+from typing import Any
+
+from batchlens.errors import BatchlensError
+
+# Which extra of batchlens brings a module.
+_EXTRA_OF = {"torch": "train", "pooch": "train", "requests": "train", "sentencepiece": "train", "ray": "cluster"}
+
+
+class MissingExtra(BatchlensError, ImportError):
+    """A dependency that is optional, and not installed."""
+
+
+def import_extra(module: str) -> Any:
+    """The module, or a sentence that says what to install.
+
+    >>> import_extra("json").dumps(1)
+    '1'
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing(error, module) from None
+
+
+def missing(error: ModuleNotFoundError, wanted: str) -> BaseException:
+    """What to say of a module that was not found while `wanted` was asked for; `error` itself where it is not ours."""
+    name = (error.name or "").partition(".")[0]
+    if name not in _EXTRA_OF:
+        return error
+    what = name if wanted.partition(".")[0] == name else f"{wanted} needs {name}, which"
+    return MissingExtra(f'{what} is not installed: run `pip install "batchlens[{_EXTRA_OF[name]}]"`.')

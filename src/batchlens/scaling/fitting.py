@@ -1,0 +1,262 @@
+"""One's own runs, turned into one scaling curve per optimizer, with intervals.
+
+The steps at a batch size are the geometric mean over its repeats (the mean of log steps): noise in steps to a
+target is multiplicative, and every definition of the critical batch size works on logarithms.  A batch size where
+fewer than half the runs reached the target counts as not reached; else the mean is over those that did.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchlens._results import Result, axes_or_new, short
+from batchlens.checks import require_number, require_whole
+from batchlens.scaling._critical import DEFINITIONS, Definition, fit_curves
+from batchlens.scaling._intervals import Estimate
+from batchlens.scaling._resampling import Prediction, critical_interval, predict_steps, resample
+from batchlens.scaling._runs import Run, collect_runs
+from batchlens.scaling.curve import ScalingCurve
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, repr=False)
+class FittedRuns(Result):
+    """What the runs of one optimizer say.
+
+    Arguments:
+        optimizer: its name; empty where the runs do not say.
+        curve: geometric mean of the steps at each batch size.
+        runs: how many there were at each batch size.
+        reached: how many of them reached the target.
+        seconds: geometric mean duration of those; None where not given.
+        estimates: the critical batch size by each definition.
+        noise: what the intervals rest on, "repeats" or "residuals"; None where neither suffices.
+        least_steps: S_min of steps = S_min (1 + B_crit / B), B_crit being the estimate of "fit"; None where that one is
+            only bounded from below, or where fewer than three batch sizes tell.
+        predictions: one for each batch size asked for; none where fewer than two batch sizes reached the target.
+        fastest: the batch size with the least seconds, the smallest of several alike; None where seconds are not given.
+        cheapest: the batch size with the fewest examples, the largest of several alike; None where none was reached.
+
+    >>> curve = ScalingCurve([4, 16, 64, 256, 1024], [6500, 1700, 500, 200, 125])
+    >>> (fitted,) = fit(curve)
+    >>> print(fitted.estimate("fit").critical_batch_size)
+    256
+    """
+
+    optimizer: str
+    curve: ScalingCurve
+    runs: tuple[int, ...]
+    reached: tuple[int, ...]
+    seconds: tuple[float | None, ...]
+    estimates: tuple[Estimate, ...]
+    noise: str | None
+    least_steps: float | None
+    predictions: tuple[Prediction, ...]
+    fastest: float | None
+    cheapest: float | None
+
+    def estimate(self, definition: Definition) -> Estimate:
+        """The estimate by one of the definitions."""
+        return self.estimates[DEFINITIONS.index(definition)]
+
+    @property
+    def headline(self) -> str:
+        """The critical batch size by the definition "fit", with its interval."""
+        found, interval = self.estimate("fit")
+        ends = "" if interval is None else f" ({interval})"
+        return f"{self.optimizer or 'runs'}: critical batch size {found}{ends}"
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row per batch size: runs, steps, efficiency and seconds."""
+        frame = self.curve.to_frame()
+        frame.insert(2, "runs", self.runs)
+        frame.insert(3, "reached", self.reached)
+        if any(seconds is not None for seconds in self.seconds):
+            frame["seconds"] = self.seconds
+        return frame
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """The measured steps with perfect scaling and the critical batch size."""
+        return self.curve.plot(ax)
+
+    def as_document(self) -> dict[str, Any]:
+        """What `batchlens fit --json` prints of one optimizer."""
+        return {
+            "optimizer": self.optimizer,
+            "batch_sizes": [short(size) for size in self.curve.batch_sizes],
+            "steps": list(self.curve.steps),
+            "efficiency": list(self.curve.efficiency()),
+            "critical_batch_sizes": [
+                {**found._asdict(), "interval": None if interval is None else list(interval)}
+                for found, interval in self.estimates
+            ],
+            "least_steps": self.least_steps,
+            "predictions": [entry._asdict() for entry in self.predictions],
+            "fastest": self.fastest,
+            "cheapest": self.cheapest,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Fit(Result):
+    """What runs say, optimizer by optimizer.
+
+    Arguments:
+        fits: one for each optimizer, in the order of the runs.
+
+    >>> found = fit(ScalingCurve([4, 16, 64, 256, 1024], [6500, 1700, 500, 200, 125], optimizer="sgd"))
+    >>> found
+    <Fit: sgd: critical batch size 256 (256 to 256)>
+    >>> found["sgd"].fastest is None
+    True
+    """
+
+    fits: tuple[FittedRuns, ...]
+
+    def __iter__(self) -> Iterator[FittedRuns]:
+        return iter(self.fits)
+
+    def __len__(self) -> int:
+        return len(self.fits)
+
+    def __getitem__(self, optimizer: str) -> FittedRuns:
+        found = {fitted.optimizer: fitted for fitted in self.fits}
+        if optimizer not in found:
+            raise KeyError(f"the runs are of {', '.join(map(repr, found))}, not of {optimizer!r}")
+        return found[optimizer]
+
+    @property
+    def headline(self) -> str:
+        """The critical batch size of every optimizer."""
+        return "; ".join(fitted.headline for fitted in self.fits)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row per optimizer and batch size."""
+        import pandas
+
+        return pandas.concat([fitted.to_frame() for fitted in self.fits], ignore_index=True)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Every optimizer's curve, each with its critical batch size."""
+        from batchlens.scaling._plots import draw_curves
+
+        return draw_curves(axes_or_new(ax), [fitted.curve for fitted in self.fits])
+
+    def as_document(self) -> dict[str, Any]:
+        """What `batchlens fit --json` prints."""
+        return {"fits": [fitted.as_document() for fitted in self.fits]}
+
+
+def fit(
+    runs: "str | Path | IO[Any] | pandas.DataFrame | ScalingCurve | Sequence[Run]",
+    *,
+    predict: Sequence[float] = (),
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Fit:
+    """What do measured runs say about the critical batch size, optimizer by optimizer?
+
+    A table of runs has the columns batch_size and steps (empty or nan: the target was not reached), and if there are
+    any optimizer, seconds (how long the run took) and repeat (a name for each of several runs alike).
+
+    The intervals are bootstrap percentiles.  Each resample puts noise anew on the log steps of every batch size: the
+    mean of as many deviations as it has repeats, drawn from its own where it has five or more, else from those of
+    all batch sizes.  Without repeats, the noise is drawn from the residuals of the fit S_min (1 + B_crit / B).
+    Deviations are scaled up by sqrt(n / (n - p)), p means or parameters having been taken from n of them, and by
+    the ratio of Student's quantile to the normal one, without which few runs would look too certain.  Fewer than two
+    degrees of freedom give no interval.  A resample that only bounds the value leaves that side open.
+
+    Arguments:
+        runs: the path of a CSV file, an open one, a DataFrame, or a `ScalingCurve`.
+        predict: batch sizes at which to predict steps, above 0.
+        resamples: how many resamples the intervals rest on, at least 100.
+        seed: of the resampling; the same seed gives the same intervals, in whatever order the runs come.
+
+    >>> sizes = [4, 16, 64, 256, 1024, 4096, 16384]
+    >>> curve = ScalingCurve(sizes, [100 * (1 + 256 / size) for size in sizes])
+    >>> (fitted,) = fit(curve, predict=[512])
+    >>> print(fitted.estimate("fit").critical_batch_size, round(fitted.predictions[0].steps))
+    256 150
+    """
+    resamples = require_whole("resamples", resamples, low=100, high=10**6)
+    seed = require_whole("seed", seed)
+    wanted = [require_number("predict", size, low=0, closed=(False, True)) for size in predict]
+    by_optimizer: dict[str, list[Run]] = {}
+    for run in collect_runs(runs):
+        require_number("batch_size", run.batch_size, low=0, closed=(False, True))
+        for name, value in (("steps", run.steps), ("seconds", run.seconds)):
+            if value is not None:
+                require_number(name, value, low=0, closed=(False, True))
+        by_optimizer.setdefault(run.optimizer, []).append(run)
+    if not by_optimizer:
+        raise ValueError("`runs` must hold at least one run, got none.")
+    return Fit(tuple(_fit_optimizer(name, mine, wanted, resamples, seed) for name, mine in by_optimizer.items()))
+
+
+def _fit_optimizer(optimizer: str, runs: list[Run], wanted: list[float], resamples: int, seed: int) -> FittedRuns:
+    sizes = sorted({run.batch_size for run in runs})
+    groups = [[run for run in runs if run.batch_size == size] for size in sizes]
+    logs = [np.log(np.sort([run.steps for run in group if run.steps is not None])) for group in groups]
+    told = [2 * len(log) >= len(group) for log, group in zip(logs, groups, strict=True)]
+    steps = [_mean([run.steps for run in group]) if tells else None for group, tells in zip(groups, told, strict=True)]
+    seconds = [_mean_seconds(group) if tells else None for group, tells in zip(groups, told, strict=True)]
+    curve = ScalingCurve(sizes, steps, optimizer=optimizer)
+    examples = [None if count is None else size * count for size, count in zip(sizes, steps, strict=True)]
+
+    log_batch = np.log([size for size, tells in zip(sizes, told, strict=True) if tells])
+    noisy, noise = None, None
+    least_steps, predictions = None, []
+    if log_batch.size > 1:
+        kept = [log for log, tells in zip(logs, told, strict=True) if tells]
+        noisy, noise = resample(log_batch, kept, resamples, np.random.default_rng(seed))
+        log_steps = np.array([[log.mean() for log in kept]])
+        fit = fit_curves(log_batch, log_steps)
+        if log_batch.size > 2 and curve.critical_batch_size("fit").relation != ">=":
+            least_steps = math.exp(fit[1][0])
+        predictions = predict_steps(log_batch, fit, noisy, wanted)
+    return FittedRuns(
+        optimizer=optimizer,
+        curve=curve,
+        runs=tuple(map(len, groups)),
+        reached=tuple(map(len, logs)),
+        seconds=tuple(seconds),
+        estimates=tuple(
+            Estimate(
+                curve.critical_batch_size(definition),
+                None if noisy is None else critical_interval(definition, log_batch, noisy),
+            )
+            for definition in DEFINITIONS
+        ),
+        noise=noise,
+        least_steps=least_steps,
+        predictions=tuple(predictions),
+        fastest=next(iter(_where_least(sizes, seconds)), None),
+        cheapest=next(reversed(_where_least(sizes, examples)), None),
+    )
+
+
+def _mean_seconds(group: list[Run]) -> float | None:
+    """Over the runs that reached the target, where all of them have it."""
+    seconds = [run.seconds for run in group if run.steps is not None]
+    return None if None in seconds else _mean(seconds)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Geometric mean of what is known; a single value as it is."""
+    known = sorted(value for value in values if value is not None)
+    if len(known) < 2:
+        return known[0] if known else None
+    return math.exp(np.log(known).mean())
+
+
+def _where_least(sizes: list[float], values: Sequence[float | None]) -> list[float]:
+    """The batch sizes with the least value, all that are alike to rounding."""
+    known = [(value, size) for value, size in zip(values, sizes, strict=True) if value is not None]
+    return [size for value, size in known if value <= min(known)[0] * (1 + 1e-9)]
