@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,9 @@ from matplotlib.figure import Figure
 from batchlens import NoisyQuadratic, lower_bound_steps, optimal_schedule, tune
 from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines, figure_style, power_colour, spread
 from batchlens.report._page.folder import draw_panel
+from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.report._page.records import PanelPlan
 from batchlens.report._page.svg import FOREGROUND
-from batchlens.report._page.table import Table
 from batchlens.report._theory.figures import coordinates, critical, rates, steps
 from batchlens.report._theory.panels import PANELS
 from batchlens.report._theory.study import Study
@@ -38,8 +39,15 @@ def render(ax: Axes) -> None:
     ax.figure.draw_without_rendering()
 
 
-def column(table: Table, name: str, **equal: object) -> tuple[Any, ...]:
-    return table.where(**equal)[name]
+def where(frame: pd.DataFrame, **equal: object) -> pd.DataFrame:
+    """The rows whose columns have the given values."""
+    for name, value in equal.items():
+        frame = frame[frame[name] == value]
+    return frame
+
+
+def column(frame: pd.DataFrame, name: str, **equal: object) -> tuple[Any, ...]:
+    return tuple(where(frame, **equal)[name])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -55,13 +63,13 @@ def test_coordinates_follow_the_plain_recursion(study: Study) -> None:
     pieces = {"constant": [best.rule.learning_rate], "decay": plan.learning_rates.tolist()}
     lengths = {"constant": [plan.steps], "decay": plan.lengths.tolist()}
     curvatures = study.problem.curvature
-    assert {row["coordinate"] for row in table.rows()} == {"stiffest", "middle", "flattest"}
-    for (name, kind, h), part in table.groups("coordinate", "kind", "curvature"):
+    assert {row["coordinate"] for row in rows_of(table)} == {"stiffest", "middle", "flattest"}
+    for (name, kind, h), part in groups(table, "coordinate", "kind", "curvature"):
         settings = [Setting(rate) for rate in pieces[kind]]
         expected = path_by_steps(h, h, 1.0, 1.0, settings, [4] * len(settings), lengths[kind])
-        np.testing.assert_allclose(part.numbers("risk"), expected[list(part["step"])], rtol=1e-9)
-        assert part["step"][0] == 0
-        assert part["step"][-1] == plan.steps
+        np.testing.assert_allclose(part["risk"], expected[list(part["step"])], rtol=1e-9)
+        assert part["step"].min() == 0
+        assert part["step"].max() == plan.steps
         assert h == {"stiffest": curvatures.max(), "flattest": curvatures.min()}.get(name, h)
 
 
@@ -73,10 +81,10 @@ def test_middle_coordinate_is_half_way_in_the_logarithm() -> None:
 def test_momentum_numbers_are_those_of_the_roots() -> None:
     table = coordinates.momentum_data()
     assert {"momentum", "gap", "convergence", "effective", "steady_state", "steady_state_plain"} == set(table.columns)
-    assert table["gap"][0] == pytest.approx(1e-4)
-    assert table["gap"][-1] == 1.0
+    assert table["gap"].min() == pytest.approx(1e-4)
+    assert table["gap"].max() == 1.0
     a = 0.0005
-    for row in table.rows():
+    for row in rows_of(table):
         beta = row["momentum"]
         slowest = max(abs(np.roots([1, -(1 - a + beta), beta])))
         assert row["convergence"] == pytest.approx(1 - slowest, rel=1e-6)
@@ -86,7 +94,7 @@ def test_momentum_numbers_are_those_of_the_roots() -> None:
             assert row["steady_state_plain"] == pytest.approx(effective / (2 * (2 - effective)), rel=1e-9)
             assert row["effective"] == pytest.approx(1 - abs(1 - effective))
         else:
-            assert (row["steady_state_plain"], row["effective"]) == (None, None)
+            assert np.isnan([row["steady_state_plain"], row["effective"]]).all()
 
 
 def test_first_term_follows_the_plain_recursion() -> None:
@@ -97,8 +105,8 @@ def test_first_term_follows_the_plain_recursion() -> None:
         rules = {"momentum": Setting(0.0005, 1 - gap), "sgd": Setting(0.0005 / gap)}
         for name, setting in rules.items():
             path = 2 * risk_by_steps(1.0, 0.0, 1.0, 1.0, setting, 1, 3000)
-            part = table.where(gap=gap)
-            np.testing.assert_allclose(part.numbers(name), path[list(part["steps"])], rtol=1e-6, atol=1e-12)
+            part = where(table, gap=gap)
+            np.testing.assert_allclose(part[name], path[list(part["steps"])], rtol=1e-6, atol=1e-12)
 
 
 def test_steps_are_tuned(study: Study) -> None:
@@ -152,7 +160,7 @@ def test_combinations_close_the_way_from_sgd_to_the_bound(study: Study) -> None:
     }
     assert set(table["optimizer"]) == names
     assert set(column(table, "closed", optimizer="sgd")) == {0.0}
-    known = [part for part in column(table, "closed", optimizer="bayes bound") if part is not None]
+    known = [part for part in column(table, "closed", optimizer="bayes bound") if not math.isnan(part)]
     assert known == pytest.approx([1.0] * len(known))
     cell = {"batch_size": 4}
     sgd, other, bound = (
@@ -169,10 +177,8 @@ def test_combinations_close_the_way_from_sgd_to_the_bound(study: Study) -> None:
 def test_learning_rates(study: Study) -> None:
     table = rates.rate_data(study)
     assert set(table["kind"]) == {"none", "0.9", "tuned"}
-    momenta = table.numbers("momentum")
-    np.testing.assert_allclose(
-        table.numbers("effective_learning_rate"), table.numbers("learning_rate") / (1 - momenta), rtol=1e-12
-    )
+    effective = table["learning_rate"] / (1 - table["momentum"])
+    np.testing.assert_allclose(table["effective_learning_rate"], effective, rtol=1e-12)
     assert set(column(table, "momentum", kind="none")) == {0.0}
     assert set(column(table, "momentum", kind="0.9")) == {0.9}
     best = tune(study.problem, "momentum", 64, study.target, power=0.25, momentum=0.9)
@@ -185,14 +191,14 @@ def test_schedules_follow_each_other_without_gaps(study: Study) -> None:
     table = rates.schedule_data(study)
     assert list(table.columns) == ["batch_size", "start", "end", "steps", "learning_rate"]
     assert tuple(dict.fromkeys(table["batch_size"])) == study.batch_sizes
-    for (size,), part in table.groups("batch_size"):
+    for (size,), part in groups(table, "batch_size"):
         plan = optimal_schedule(study.problem, size, study.target)
-        assert part["learning_rate"] == tuple(plan.learning_rates.tolist())
-        assert part["start"] == (0, *part["end"][:-1])
-        assert part["end"][-1] == plan.steps == part["steps"][0]
+        assert part["learning_rate"].tolist() == plan.learning_rates.tolist()
+        assert part["start"].tolist() == [0, *part["end"][:-1]]
+        assert {part["end"].max(), *part["steps"]} == {plan.steps}
     final = rates.final_rate_data(study)
     last = [column(table, "learning_rate", batch_size=size)[-1] for size in study.batch_sizes]
-    assert final["final_learning_rate"] == tuple(last)
+    assert final["final_learning_rate"].tolist() == last
 
 
 def test_critical_batch_sizes(study: Study) -> None:
@@ -201,7 +207,7 @@ def test_critical_batch_sizes(study: Study) -> None:
     assert len(table) == len(critical.OPTIMIZERS) * len(study.powers) * len(DEFINITIONS)
     for definition in DEFINITIONS:
         found = study.curve("nesterov", 0.5).critical_batch_size(definition)
-        row = next(table.where(optimizer="nesterov", power=0.5, definition=definition).rows())
+        (row,) = rows_of(where(table, optimizer="nesterov", power=0.5, definition=definition))
         assert (row["value"], row["relation"]) == (found.value, found.relation)
 
 
@@ -275,14 +281,12 @@ def test_batch_axis_takes_any_sizes(sizes: tuple[int, ...]) -> None:
     assert 1 <= len(ax.get_xticks()) <= 10
 
 
-def holey(table: Table, every: int = 3) -> Table:
-    """The table with every third number of steps missing, and what was measured with it."""
+def holey(frame: pd.DataFrame, every: int = 3) -> pd.DataFrame:
+    """The frame with every third number of steps missing, and what was measured with it."""
     names = {"steps", "learning_rate", "effective_learning_rate", "value", "closed", "momentum"}
-    return Table(
-        {
-            name: tuple(None if name in names and i % every == 0 else value for i, value in enumerate(values))
-            for name, values in table.columns.items()
-        }
+    return frame_of(
+        {name: None if name in names and i % every == 0 else value for name, value in row.items()}
+        for i, row in enumerate(rows_of(frame))
     )
 
 
@@ -313,7 +317,7 @@ def test_labels_stand_where_their_lines_end() -> None:
 def test_hollow_markers_are_bounds() -> None:
     row = {"optimizer": "sgd", "definition": "knee"}
     cells = [(0.0, 64.0, "="), (0.25, 128.0, ">="), (0.5, 256.0, "<="), (0.75, None, "unknown")]
-    table = Table.from_rows({**row, "power": p, "value": v, "relation": r} for p, v, r in cells)
+    table = frame_of({**row, "power": p, "value": v, "relation": r} for p, v, r in cells)
     ax = axis()
     critical.draw_critical(ax, table, "knee")
     points = [line for line in ax.lines if len(np.atleast_1d(line.get_xdata())) == 1]

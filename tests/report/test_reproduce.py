@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import NoReturn
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 
 from batchlens import BatchlensError, UpdateRule, risk, tune
 from batchlens.cli import theory as theory_commands
 from batchlens.report import reproduction
+from batchlens.report._page.numbers import rows_of
 from batchlens.report._page.records import Claim, PanelPlan
 from batchlens.report._theory import claims
 from batchlens.report._theory.evidence import check_claims
@@ -93,11 +95,12 @@ def test_the_same_parameters_give_the_same_bytes(report: Report, tmp_path: Path)
 
 @pytest.mark.parametrize("plan", PANELS, ids=lambda plan: plan.number)
 def test_csv_has_the_numbers_of_the_figure(report: Report, plan: PanelPlan[Study]) -> None:
-    table = plan.data(report.study)
+    frame = plan.data(report.study)
     rows = read_rows(report.folder / f"{plan.numbers}.csv")
-    expected = [{name: "" if value is None else str(value) for name, value in row.items()} for row in table.rows()]
-    assert rows == expected
-    assert list(rows[0]) == list(table.columns)
+    assert rows == [
+        {name: "" if pd.isna(value) else str(value) for name, value in row.items()} for row in rows_of(frame)
+    ]
+    assert list(rows[0]) == list(frame.columns)
 
 
 def test_csv_floats_are_in_full(report: Report) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from batchlens import NoisyQuadratic, lower_bound_steps, optimal_schedule, scaling_curve
-from batchlens.report._theory.study import BATCH_SIZES, POWERS, Study, curve_table
+from batchlens.report._page.numbers import rows_of
+from batchlens.report._theory.study import BATCH_SIZES, POWERS, Study, curve_frame
 
 
 def test_the_default_is_the_papers_problem() -> None:
@@ -55,13 +56,14 @@ def test_schedules_are_the_librarys(study: Study) -> None:
 def test_bounds_are_the_librarys(study: Study) -> None:
     for kind in ("mle", "bayes"):
         expected = [lower_bound_steps(study.problem, size, study.target, kind) for size in study.batch_sizes]
-        assert list(study.bounds.where(optimizer=f"{kind} bound")["steps"]) == expected
+        bounds = study.bounds
+        assert bounds.loc[bounds["optimizer"] == f"{kind} bound", "steps"].tolist() == expected
 
 
 def test_steps_have_a_row_for_every_cell(study: Study) -> None:
-    table = study.steps("sgd", "momentum")
-    assert len(table) == 2 * len(study.powers) * len(study.batch_sizes)
-    row = next(table.where(optimizer="momentum", power=0.5, batch_size=64).rows())
+    frame = study.steps("sgd", "momentum")
+    assert len(frame) == 2 * len(study.powers) * len(study.batch_sizes)
+    (row,) = rows_of(frame.query("optimizer == 'momentum' and power == 0.5 and batch_size == 64"))
     curve = study.curve("momentum", 0.5)
     place = curve.batch_sizes.index(64)
     assert row["steps"] == curve.steps[place]
@@ -70,10 +72,8 @@ def test_steps_have_a_row_for_every_cell(study: Study) -> None:
 
 
 def test_what_was_not_reached_has_no_settings() -> None:
-    table = curve_table(scaling_curve(NoisyQuadratic.power_law(10), "sgd", [4, 16], 0.05, max_steps=40))
-    assert table["steps"][0] is None
-    assert table["learning_rate"][0] is None
-    assert table["steps"][1] is not None
+    frame = curve_frame(scaling_curve(NoisyQuadratic.power_law(10), "sgd", [4, 16], 0.05, max_steps=40))
+    assert frame["steps"].isna().tolist() == frame["learning_rate"].isna().tolist() == [True, False]
 
 
 def test_studies_of_the_same_problem_are_apart(study: Study) -> None:

@@ -19,6 +19,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from batchlens.report._page.drawing import figure_style
+from batchlens.report._page.numbers import rows_of
 from batchlens.report._sweep import figures as figures
 from batchlens.report._sweep.page import MOST_PANELS, plan_panels, write_sweep_report
 from batchlens.scaling._critical import DEFINITIONS
@@ -207,7 +208,7 @@ def test_effective_learning_rate(
 
 
 def test_best_of_n_is_the_mean_over_all_draws(sweep: MeasuredSweep) -> None:
-    rows = list(figures.best_of_data(sweep).where(optimizer="momentum", batch_size=64).rows())
+    rows = rows_of(figures.best_of_data(sweep).query("optimizer == 'momentum' and batch_size == 64"))
     steps = [trial.steps or 0 for trial in sweep.curves[1].cells[1].result.members]
     assert [row["trials"] for row in rows] == list(range(1, 9))
     for row in rows:

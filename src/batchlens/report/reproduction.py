@@ -6,11 +6,13 @@ from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 
+import pandas as pd
+
 from batchlens import __version__
 from batchlens.report._page.folder import draw_panel, staged, write_panel
 from batchlens.report._page.frame import render_page
+from batchlens.report._page.numbers import csv_of, frame_of
 from batchlens.report._page.records import Claim, PanelPlan
-from batchlens.report._page.table import Table
 from batchlens.report._theory.evidence import check_claims
 from batchlens.report._theory.panels import PANELS
 from batchlens.report._theory.study import Study
@@ -36,9 +38,9 @@ def reproduce(study: Study, out: Path, progress: Callable[[str], None] = lambda 
             progress(f"claim: {claim.name}")
             claims.append(claim)
         panels = [
-            write_panel(plan, table, *draw_panel(plan, table), folder) for plan, table in _numbers(study, progress)
+            write_panel(plan, frame, *draw_panel(plan, frame), folder) for plan, frame in _numbers(study, progress)
         ]
-        csv = Table.from_rows(vars(claim) for claim in claims).to_csv()
+        csv = csv_of(frame_of(vars(claim) for claim in claims))
         (folder / "claims.csv").write_text(csv, encoding="utf-8")
         page = render_page(
             TITLE,
@@ -53,14 +55,14 @@ def reproduce(study: Study, out: Path, progress: Callable[[str], None] = lambda 
     return claims
 
 
-def _numbers(study: Study, progress: Callable[[str], None]) -> Iterator[tuple[PanelPlan[Study], Table]]:
+def _numbers(study: Study, progress: Callable[[str], None]) -> Iterator[tuple[PanelPlan[Study], pd.DataFrame]]:
     """Every panel's plan with its numbers, each computed once."""
-    tables: dict[str, Table] = {}
+    frames: dict[str, pd.DataFrame] = {}
     for plan in PANELS:
         progress(f"figure {plan.number}")
-        if plan.numbers not in tables:
-            tables[plan.numbers] = plan.data(study)
-        yield plan, tables[plan.numbers]
+        if plan.numbers not in frames:
+            frames[plan.numbers] = plan.data(study)
+        yield plan, frames[plan.numbers]
 
 
 def _versions() -> Mapping[str, str]:

@@ -1,12 +1,13 @@
 """What all figures share: colours, batch-size axes, labels beside lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -52,8 +53,8 @@ def figure_style() -> Iterator[None]:
 class Line:
     """One line of a figure."""
 
-    x: Sequence[float]
-    y: Sequence[float]
+    x: "Sequence[float] | pd.Series[Any]"
+    y: "Sequence[float] | pd.Series[Any]"
     label: str
     colour: str
     style: str = "-"
@@ -110,7 +111,7 @@ def spread(heights: Sequence[float], gap: float = _LABEL_GAP) -> list[float]:
     return result
 
 
-def batch_axis(ax: Axes, sizes: Sequence[float]) -> None:
+def batch_axis(ax: Axes, sizes: "Sequence[float] | pd.Series[Any]") -> None:
     """A log2 axis of batch sizes, ticks at powers of two."""
     ax.set_xscale("log", base=2)
     exponents = np.unique(np.round(np.log2(np.asarray(sizes, dtype=float))))
@@ -121,6 +122,6 @@ def batch_axis(ax: Axes, sizes: Sequence[float]) -> None:
     ax.set_xlabel("batch size")
 
 
-def power_colour(power: float, powers: Sequence[float]) -> str:
+def power_colour(power: float, powers: Iterable[float]) -> str:
     """One colour for each preconditioning power."""
     return PALETTE[sorted(set(powers)).index(power) % len(PALETTE)]

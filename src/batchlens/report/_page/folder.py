@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from batchlens.errors import BatchlensError
+from batchlens.report._page.numbers import csv_of
 from batchlens.report._page.records import Panel, PanelPlan
-from batchlens.report._page.table import Table
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def staged(out: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def draw_panel(plan: PanelPlan[Any], table: Table) -> tuple[str, bytes]:
+def draw_panel(plan: PanelPlan[Any], frame: pd.DataFrame) -> tuple[str, bytes]:
     """A panel as SVG text and as PNG bytes, the same for the same numbers."""
     from matplotlib.figure import Figure
 
@@ -48,18 +50,18 @@ def draw_panel(plan: PanelPlan[Any], table: Table) -> tuple[str, bytes]:
 
     with figure_style():
         figure = Figure()
-        plan.draw(figure.add_subplot(), table)
+        plan.draw(figure.add_subplot(), frame)
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=160, facecolor="white", transparent=False, metadata={"Software": None})
     return svg.getvalue(), png.getvalue()
 
 
-def write_panel(plan: PanelPlan[Any], table: Table, svg: str, png: bytes, folder: Path) -> Panel:
+def write_panel(plan: PanelPlan[Any], frame: pd.DataFrame, svg: str, png: bytes, folder: Path) -> Panel:
     """Write a panel's SVG, PNG and CSV."""
     csv = f"{plan.numbers}.csv"
     (folder / f"{plan.slug}.svg").write_text(svg, encoding="utf-8")
     (folder / f"{plan.slug}.png").write_bytes(png)
-    (folder / csv).write_text(table.to_csv(), encoding="utf-8")
+    (folder / csv).write_text(csv_of(frame), encoding="utf-8")
     alt = f"Figure {plan.number}: {plan.title}. {plan.caption}"
     return Panel(plan.slug, plan.number, plan.title, plan.source, plan.caption, alt, svg, f"{plan.slug}.png", (csv,))

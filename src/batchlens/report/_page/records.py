@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from batchlens.report._page.table import Table
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 _Source = TypeVar("_Source")
 
@@ -52,8 +51,8 @@ class PanelPlan(Generic[_Source]):
     source: str
     caption: str
     numbers: str
-    data: Callable[[_Source], Table]
-    draw: "Callable[[Axes, Table], None]"
+    data: "Callable[[_Source], DataFrame]"
+    draw: "Callable[[Axes, DataFrame], None]"
 
     @property
     def slug(self) -> str:

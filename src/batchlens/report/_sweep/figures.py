@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines
-from batchlens.report._page.table import Table
+from batchlens.report._page.numbers import frame_of, groups, known, rows_of
 from batchlens.sweep._curves import MeasuredSweep
 
 # From which chance of a known result on the best of n trials is drawn.
@@ -17,9 +18,9 @@ LIKELY = 0.9
 _MARKERS = ("o", "s", "D", "P")
 
 
-def steps_data(sweep: MeasuredSweep) -> Table:
+def steps_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """Fewest steps to the target of every optimizer at every batch size, with the interval's ends."""
-    return Table.from_rows(
+    return frame_of(
         {
             "optimizer": curve.optimizer,
             "batch_size": cell.batch_size,
@@ -34,45 +35,44 @@ def steps_data(sweep: MeasuredSweep) -> Table:
     )
 
 
-def draw_steps(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+def draw_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """Steps against batch size, one line an optimizer; a cross at the step budget where none reached the target."""
     shown = list(dict.fromkeys(data["optimizer"]))
-    missed = data.where(status="not_reached")
-    _steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]])
+    missed = data[data["status"] == "not_reached"]
+    _steps_axis(ax, pd.concat([data["steps"], data["low"], data["high"], missed["max_steps"]]))
     batch_axis(ax, data["batch_size"])
     top = ax.get_ylim()[1]
     lines = []
-    for (optimizer,), part in data.groups("optimizer"):
+    for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        reached = any(part["steps"])
+        reached = part["steps"].notna().any()
         if reached:
             lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
         shift = _shift(shown.index(optimizer), len(shown), sorted(set(part["batch_size"])))
-        for row in part.rows():
-            if row["low"] is not None:
-                high = top if row["high"] is None else row["high"]
-                ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
-        crosses = part.where(status="not_reached")
+        for row in rows_of(part.dropna(subset="low")):
+            high = top if pd.isna(row["high"]) else row["high"]
+            ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
+        crosses = part[part["status"] == "not_reached"]
         if len(crosses):
             label = "" if reached else f"{optimizer} (not reached)"
-            sizes = [size * shift for size in crosses["batch_size"]]
-            lines.append(Line(sizes, crosses["max_steps"], label, colour, " ", "x"))
+            lines.append(Line(crosses["batch_size"] * shift, crosses["max_steps"], label, colour, " ", "x"))
     draw_lines(ax, lines)
 
 
-def averaging_data(sweep: MeasuredSweep) -> Table:
+def averaging_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """The same of the optimizers that were swept with averaging and without."""
     names = sweep.declaration.optimizers
     paired = {name for name in names if averaged(name) in names and base_of(name) in names}
-    return Table.from_rows(row for row in steps_data(sweep).rows() if row["optimizer"] in paired)
+    data = steps_data(sweep)
+    return data[data["optimizer"].isin(paired)]
 
 
-def rates_data(sweep: MeasuredSweep) -> Table:
+def rates_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """The winners' learning rates, of the optimizers that have any.
 
     Effective ones are learning_rate / (1 - momentum) where momentum adds up.
     """
-    return Table.from_rows(
+    return frame_of(
         {
             "optimizer": curve.optimizer,
             "batch_size": cell.batch_size,
@@ -87,30 +87,29 @@ def rates_data(sweep: MeasuredSweep) -> Table:
     )
 
 
-def draw_rates(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+def draw_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """Effective learning rate against batch size; ringed where a setting is near an end of its range."""
-    known = [rate for rate in data["effective_learning_rate"] if rate]
+    rates = known(data["effective_learning_rate"])
     ax.set_yscale("log")
-    ax.set_ylim(min(known) / 1.6, max(known) * 1.6)
+    ax.set_ylim(min(rates) / 1.6, max(rates) * 1.6)
     ax.set_ylabel("effective learning rate")
     batch_axis(ax, data["batch_size"])
     lines = []
-    for (optimizer,), part in data.groups("optimizer"):
+    for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         lines.append(Line(part["batch_size"], part["effective_learning_rate"], optimizer, colour, style, marker))
-        for row in part.rows():
-            if row["effective_learning_rate"] and row["near_edge"]:
-                point = row["batch_size"], row["effective_learning_rate"]
-                ax.plot(*point, "o", color=colour, markerfacecolor="none", markersize=9)
+        ringed = part[part["effective_learning_rate"].notna() & (part["near_edge"] != "")]
+        for size, rate in zip(ringed["batch_size"], ringed["effective_learning_rate"], strict=True):
+            ax.plot(size, rate, "o", color=colour, markerfacecolor="none", markersize=9)
     draw_lines(ax, lines)
 
 
-def best_of_data(sweep: MeasuredSweep) -> Table:
+def best_of_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """What the best of fewer trials, drawn at random from a cell's, would have been.
 
     `chance` is how likely it is to be known to reach the target; `steps` the expected steps if so.
     """
-    return Table.from_rows(
+    return frame_of(
         {"optimizer": curve.optimizer, "batch_size": cell.batch_size, **best._asdict()}
         for curve in sweep.curves
         for cell in curve.cells
@@ -119,30 +118,30 @@ def best_of_data(sweep: MeasuredSweep) -> Table:
     )
 
 
-def draw_best_of(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+def draw_best_of(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """Expected steps of the best of n trials against n, at a batch size in the middle."""
     size = middle_batch_size(data)
-    part = Table.from_rows(row for row in data.where(batch_size=size).rows() if row["chance"] >= LIKELY)
+    part = data[(data["batch_size"] == size) & (data["chance"] >= LIKELY)]
     _steps_axis(ax, part["steps"])
     ax.set_xlabel("trials")
-    ax.set_xlim(0.5, max(part["trials"]) + 0.5)
+    ax.set_xlim(0.5, part["trials"].max() + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     lines = []
-    for (optimizer,), some in part.groups("optimizer"):
+    for (optimizer,), some in groups(part, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         lines.append(Line(some["trials"], some["steps"], optimizer, colour, style, marker))
     draw_lines(ax, lines)
     ax.set_title(f"batch size {size:,}", fontsize=10, loc="left")
 
 
-def middle_batch_size(data: Table) -> int:
+def middle_batch_size(data: pd.DataFrame) -> int:
     """Of the batch sizes at which most optimizers have a winner, the one in the middle."""
-    sizes = [size for size, _ in set(zip(data["batch_size"], data["optimizer"], strict=True))]
-    candidates = sorted({size for size in sizes if sizes.count(size) == max(map(sizes.count, sizes))})
+    counts = data.groupby("batch_size")["optimizer"].nunique()
+    candidates = counts.index[counts == counts.max()]
     return int(candidates[len(candidates) // 2])
 
 
-def repeats_data(sweep: MeasuredSweep) -> Table:
+def repeats_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """Steps of the winners' repeats with other seeds, the winner itself as repeat 0."""
     rows = []
     for curve in sweep.curves:
@@ -153,26 +152,20 @@ def repeats_data(sweep: MeasuredSweep) -> Table:
                 for repeat, count in enumerate(steps)
                 if cell.result.repeats
             ]
-    return Table.from_rows(rows)
+    return frame_of(rows)
 
 
-def draw_repeats(ax: Axes, data: Table, optimizers: Sequence[str]) -> None:
+def draw_repeats(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """The winners' steps as lines, those of their repeats as dots."""
     _steps_axis(ax, data["steps"])
     batch_axis(ax, data["batch_size"])
     lines = []
-    for (optimizer,), part in data.groups("optimizer"):
+    for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        winners = part.where(repeat=0)
+        winners = part[part["repeat"] == 0]
         lines.append(Line(winners["batch_size"], winners["steps"], optimizer, colour, style))
-        again = [row for row in part.rows() if row["repeat"] and row["steps"]]
-        ax.plot(
-            [row["batch_size"] for row in again],
-            [row["steps"] for row in again],
-            marker,
-            color=colour,
-            markerfacecolor="none",
-        )
+        again = part[(part["repeat"] > 0) & part["steps"].notna()]
+        ax.plot(again["batch_size"], again["steps"], marker, color=colour, markerfacecolor="none")
     draw_lines(ax, lines)
 
 
@@ -195,10 +188,10 @@ def _shift(place: int, count: int, sizes: Sequence[int]) -> float:
     return math.exp(apart * (place - (count - 1) / 2))
 
 
-def _steps_axis(ax: Axes, values: Sequence[float | None]) -> None:
+def _steps_axis(ax: Axes, values: "pd.Series[float]") -> None:
     """A log axis around the values; within two decades or so its minor ticks are labelled too."""
-    known = [value for value in values if value] or [1.0]
-    low, high = min(known) / 1.6, max(known) * 1.6
+    shown = known(values) or [1.0]
+    low, high = min(shown) / 1.6, max(shown) * 1.6
     ax.set_yscale("log")
     ax.set_ylim(low, high)
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}")

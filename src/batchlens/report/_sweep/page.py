@@ -8,11 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import get_args
 
+import pandas as pd
+
 from batchlens import __version__
 from batchlens.report._page.folder import draw_panel, staged, write_panel
 from batchlens.report._page.frame import Badge, Section, frame_page, render_table
+from batchlens.report._page.numbers import csv_of, frame_of
 from batchlens.report._page.records import PanelPlan
-from batchlens.report._page.table import Table
 from batchlens.report._sweep import figures as figures
 from batchlens.scaling._intervals import Interval
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep
@@ -42,10 +44,10 @@ def write_sweep_report(sweep: MeasuredSweep, out: Path, progress: Callable[[str]
     started = time.perf_counter()
     with staged(out) as folder:
         panels = []
-        for plan, table in plan_panels(sweep):
+        for plan, frame in plan_panels(sweep):
             progress(plan.title)
-            panels.append(write_panel(plan, table, *draw_panel(plan, table), folder))
-        (folder / "critical.csv").write_text(critical_table(sweep).to_csv(), encoding="utf-8")
+            panels.append(write_panel(plan, frame, *draw_panel(plan, frame), folder))
+        (folder / "critical.csv").write_text(csv_of(critical_data(sweep)), encoding="utf-8")
         page = frame_page(
             title_of(sweep),
             _lead(sweep),
@@ -60,14 +62,14 @@ def write_sweep_report(sweep: MeasuredSweep, out: Path, progress: Callable[[str]
         (folder / "index.html").write_text(page, encoding="utf-8")
 
 
-def plan_panels(sweep: MeasuredSweep) -> Iterator[tuple[PanelPlan[MeasuredSweep], Table]]:
+def plan_panels(sweep: MeasuredSweep) -> Iterator[tuple[PanelPlan[MeasuredSweep], pd.DataFrame]]:
     """The figures for which the sweep has numbers, with those."""
     number = 0
     for plan in _plans(sweep.declaration):
-        table = plan.data(sweep)
-        if len(table):
+        frame = plan.data(sweep)
+        if len(frame):
             number += 1
-            yield replace(plan, number=str(number)), table
+            yield replace(plan, number=str(number)), frame
 
 
 def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
@@ -128,9 +130,9 @@ def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
     ]
 
 
-def critical_table(sweep: MeasuredSweep) -> Table:
+def critical_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """The critical batch size of every optimizer by each definition, with the interval's ends."""
-    return Table.from_rows(
+    return frame_of(
         {
             "optimizer": curve.optimizer,
             **found._asdict(),

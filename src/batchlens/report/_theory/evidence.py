@@ -9,6 +9,7 @@ from batchlens.report._theory import claims
 from batchlens.report._theory.figures.coordinates import first_term_data
 from batchlens.report._theory.figures.rates import final_rate_data
 from batchlens.report._theory.study import Study, power_law_problem
+from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import convergence_rate, rate_limit, steady_state_risk
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
@@ -76,18 +77,17 @@ def _averaging_rate(study: Study) -> Claim:
 
 def _effective_motion() -> Claim:
     data = first_term_data()
-    moderate, late = data.numbers("gap") >= 0.1, data.numbers("steps") >= claims.LATER
-    apart = np.abs(data.numbers("momentum") - data.numbers("sgd"))
-    early, later = float(apart[moderate].max()), float(apart[moderate & late].max())
-    return claims.check_effective_motion(early, later, float(apart.max()))
+    moderate, late = data["gap"] >= 0.1, data["steps"] >= claims.LATER
+    apart = (data["momentum"] - data["sgd"]).abs()
+    return claims.check_effective_motion(apart[moderate].max(), apart[moderate & late].max(), apart.max())
 
 
 def _schedules(study: Study) -> Iterator[Claim]:
     """The claims about optimal schedules."""
     plain = study.curve("sgd", study.powers[0])
     sizes = study.batch_sizes
-    bound = study.bounds.where(optimizer="mle bound")["steps"]
-    yield claims.check_schedules_at_small_batches(plain.steps[0] or np.nan, study.schedule(sizes[0]).steps, bound[0])
+    bound = lower_bound_steps(study.problem, sizes[0], study.target, "mle")
+    yield claims.check_schedules_at_small_batches(plain.steps[0] or np.nan, study.schedule(sizes[0]).steps, bound)
     stiffest = float(study.problem.curvature.max())
     middle = study.powers[len(study.powers) // 2]
     limit = rate_limit(0.0, nesterov=False) / stiffest ** (1 - middle)
@@ -101,7 +101,7 @@ def _schedules(study: Study) -> Iterator[Claim]:
     cap = rate_limit(0.0, nesterov=False) / stiffest
     yield claims.check_schedule_shape({size: study.schedule(size).learning_rates / cap for size in sizes})
     final = final_rate_data(study)
-    yield claims.check_final_rates(final["batch_size"], final["final_learning_rate"])
+    yield claims.check_final_rates(list(final["batch_size"]), list(final["final_learning_rate"]))
 
 
 def _critical_from(study: Study, variance: float) -> float:

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import pandas as pd
+
 from batchlens.checks import require_number
-from batchlens.report._page.table import Table, concatenate
+from batchlens.report._page.numbers import frame_of, stack
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.hitting import MAX_STEPS
@@ -98,23 +100,23 @@ class Study:
         }
 
     @cached_property
-    def bounds(self) -> Table:
+    def bounds(self) -> pd.DataFrame:
         """Steps of the maximum-likelihood estimate and, what no learner can undercut, of the Bayes bound."""
-        return Table.from_rows(
+        return frame_of(
             {"optimizer": f"{kind} bound", "power": None, "batch_size": size, "steps": steps}
             for kind in ("mle", "bayes")
             for size in self.batch_sizes
             for steps in [lower_bound_steps(self.problem, size, self.target, kind)]
         )
 
-    def steps(self, *families: str) -> Table:
-        """The curves of families at every power, one row a cell."""
-        return concatenate([curve_table(self.curve(name, power)) for name in families for power in self.powers])
+    def steps(self, *families: str) -> pd.DataFrame:
+        """The curves of families at every power, one row for each batch size."""
+        return stack([curve_frame(self.curve(name, power)) for name in families for power in self.powers])
 
 
-def curve_table(curve: ScalingCurve) -> Table:
-    """A curve as a table."""
-    return Table.from_rows(
+def curve_frame(curve: ScalingCurve) -> pd.DataFrame:
+    """A curve's batch sizes, steps and settings."""
+    return frame_of(
         {
             "optimizer": curve.optimizer,
             "power": curve.power,

@@ -1,10 +1,11 @@
 """What happens to single coordinates: figures 1, 2 and 8."""
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from batchlens.report._page.drawing import BLUE, PALETTE, RED, Line, draw_lines
-from batchlens.report._page.table import Table
+from batchlens.report._page.numbers import frame_of, groups, known
 from batchlens.report._theory.study import Study
 from batchlens.theory.closed_forms import momentum_bound, sgd_risk
 from batchlens.theory.dynamics import convergence_rate, risk, risk_path, steady_state_risk
@@ -16,7 +17,7 @@ _RATE = 0.0005
 _STEP_COUNTS = (30, 100, 300, 1_000)
 
 
-def coordinate_data(study: Study) -> Table:
+def coordinate_data(study: Study) -> pd.DataFrame:
     """Risk of the stiffest, a middle and the flattest coordinate over time, at a constant rate and with decay.
 
     At the smallest batch size; constant is tuned SGD, decay the optimal schedule.
@@ -39,7 +40,7 @@ def coordinate_data(study: Study) -> Table:
                 {"coordinate": name, "curvature": h[i], "kind": kind, "step": int(step), "risk": float(value)}
                 for step, value in zip(times, values, strict=True)
             ]
-    return Table.from_rows(rows)
+    return frame_of(rows)
 
 
 def _middle(h: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
@@ -47,17 +48,16 @@ def _middle(h: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
     return int(np.argmin(np.abs(np.log(h / np.sqrt(h.max() * h.min())))))
 
 
-def draw_coordinates(ax: Axes, data: Table) -> None:
+def draw_coordinates(ax: Axes, data: pd.DataFrame) -> None:
     """Risk of each coordinate over time: solid with decay, dashed at a constant rate."""
     colours = dict(zip(("stiffest", "middle", "flattest"), PALETTE, strict=False))
     lines = []
-    for (name, kind), part in data.groups("coordinate", "kind"):
+    for (name, kind), part in groups(data, "coordinate", "kind"):
         label = f"{name}, {'decay' if kind == 'decay' else 'constant'}"
-        steps = [step + 1 for step in part["step"]]
-        lines.append(Line(steps, part["risk"], label, colours[name], "-" if kind == "decay" else "--"))
+        lines.append(Line(part["step"] + 1, part["risk"], label, colours[name], "-" if kind == "decay" else "--"))
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.set_xlim(1, max(data["step"]) + 1)
+    ax.set_xlim(1, data["step"].max() + 1)
     ax.set_xlabel("step + 1")
     ax.set_ylabel("risk of one coordinate")
     _fit_height(ax, data["risk"])
@@ -65,7 +65,7 @@ def draw_coordinates(ax: Axes, data: Table) -> None:
     ax.set_title("solid: optimal schedule; dashed: best constant rate", fontsize=10, loc="left")
 
 
-def momentum_data() -> Table:
+def momentum_data() -> pd.DataFrame:
     """Convergence rate and steady-state risk of one coordinate against momentum, alpha h = 0.0005, batch size 1."""
     one = NoisyQuadratic([1.0], [1.0], [1.0])
     rows = []
@@ -84,10 +84,10 @@ def momentum_data() -> Table:
                 "steady_state_plain": steady_state_risk(one, UpdateRule(effective), 1) if stable else None,
             }
         )
-    return Table.from_rows(rows)
+    return frame_of(rows)
 
 
-def draw_momentum_rate(ax: Axes, data: Table) -> None:
+def draw_momentum_rate(ax: Axes, data: pd.DataFrame) -> None:
     """1 - convergence rate against 1 - momentum, beside alpha h / (1 - momentum)."""
     lines = [
         Line(data["gap"], data["convergence"], "momentum", RED),
@@ -98,7 +98,7 @@ def draw_momentum_rate(ax: Axes, data: Table) -> None:
     draw_lines(ax, lines)
 
 
-def draw_momentum_steady_state(ax: Axes, data: Table) -> None:
+def draw_momentum_steady_state(ax: Axes, data: pd.DataFrame) -> None:
     """Steady-state risk against 1 - momentum, beside that of SGD at the effective learning rate."""
     lines = [
         Line(data["gap"], data["steady_state"], "momentum", RED),
@@ -109,7 +109,7 @@ def draw_momentum_steady_state(ax: Axes, data: Table) -> None:
     draw_lines(ax, lines)
 
 
-def first_term_data() -> Table:
+def first_term_data() -> pd.DataFrame:
     """The first term of theorem 1 and that of SGD at the effective rate, over the initial risk, for several times."""
     one = NoisyQuadratic([1.0], [0.0], [1.0])
     rows = []
@@ -120,13 +120,13 @@ def first_term_data() -> Table:
             {"gap": gap, "steps": steps, "momentum": 2.0 * float(m), "sgd": 2.0 * float(p)}
             for steps, m, p in zip(_STEP_COUNTS, momentum, plain, strict=True)
         ]
-    return Table.from_rows(rows)
+    return frame_of(rows)
 
 
-def draw_first_term(ax: Axes, data: Table) -> None:
+def draw_first_term(ax: Axes, data: pd.DataFrame) -> None:
     """First term against 1 - momentum: solid for momentum, dashed for SGD at the effective rate."""
     lines = []
-    for i, ((steps,), part) in enumerate(data.groups("steps")):
+    for i, ((steps,), part) in enumerate(groups(data, "steps")):
         lines.append(Line(part["gap"], part["momentum"], f"{steps:,} steps", PALETTE[i % len(PALETTE)]))
         lines.append(Line(part["gap"], part["sgd"], "", PALETTE[i % len(PALETTE)], "--"))
     _momentum_axes(ax, "first term, over its initial value")
@@ -143,6 +143,6 @@ def _momentum_axes(ax: Axes, label: str) -> None:
     ax.set_ylabel(label)
 
 
-def _fit_height(ax: Axes, values: tuple[float, ...]) -> None:
-    positive = [value for value in values if value > 0]
-    ax.set_ylim(max(min(positive), max(positive) * 1e-12) / 1.6, max(positive) * 1.6)
+def _fit_height(ax: Axes, values: "pd.Series[float]") -> None:
+    low, high = min(known(values)), max(known(values))
+    ax.set_ylim(max(low, high * 1e-12) / 1.6, high * 1.6)

@@ -4,35 +4,32 @@ import math
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines, power_colour
+from batchlens.report._page.numbers import frame_of, groups, known, stack
 from batchlens.report._page.svg import FOREGROUND
-from batchlens.report._page.table import Table, concatenate
-from batchlens.report._theory.study import Study, curve_table
+from batchlens.report._theory.study import Study, curve_frame
 
 
-def rate_data(study: Study) -> Table:
+def rate_data(study: Study) -> pd.DataFrame:
     """Optimal (effective) learning rate of SGD, of momentum 0.9 and of tuned momentum, at every power."""
     kinds = {"none": ("sgd", None), "0.9": ("momentum", 0.9), "tuned": ("momentum", None)}
-    tables = []
+    parts = []
     for kind, (family, momentum) in kinds.items():
         for power in study.powers:
-            part = curve_table(study.curve(family, power, momentum=momentum))
-            effective = tuple(
-                None if rate is None else rate / (1.0 - beta)
-                for rate, beta in zip(part["learning_rate"], part["momentum"], strict=True)
-            )
-            names = ("power", "batch_size", "learning_rate", "momentum")
-            columns = {"kind": (kind,) * len(part), **{name: part[name] for name in names}}
-            tables.append(Table({**columns, "effective_learning_rate": effective}))
-    return concatenate(tables)
+            part = curve_frame(study.curve(family, power, momentum=momentum))
+            names = ["kind", "power", "batch_size", "learning_rate", "momentum", "effective_learning_rate"]
+            effective = part["learning_rate"] / (1.0 - part["momentum"])
+            parts.append(part.assign(kind=kind, effective_learning_rate=effective)[names])
+    return stack(parts)
 
 
-def draw_rates(ax: Axes, data: Table, kind: str = "none") -> None:
+def draw_rates(ax: Axes, data: pd.DataFrame, kind: str = "none") -> None:
     """Effective learning rate of one kind of momentum against batch size, plain SGD's dashed for comparison."""
     lines = []
-    for (name, power), part in data.groups("kind", "power"):
+    for (name, power), part in groups(data, "kind", "power"):
         if name == kind:
             colour = power_colour(power, data["power"])
             lines.append(
@@ -42,14 +39,14 @@ def draw_rates(ax: Axes, data: Table, kind: str = "none") -> None:
             colour = power_colour(power, data["power"])
             lines.append(Line(part["batch_size"], part["effective_learning_rate"], "", colour, "--"))
     ax.set_yscale("log")
-    values = [value for value in data["effective_learning_rate"] if value]
+    values = known(data["effective_learning_rate"])
     ax.set_ylim(min(values) / 1.6, max(values) * 1.6)
     ax.set_ylabel("learning rate" if kind == "none" else "effective learning rate")
     batch_axis(ax, data["batch_size"])
     draw_lines(ax, lines)
 
 
-def schedule_data(study: Study) -> Table:
+def schedule_data(study: Study) -> pd.DataFrame:
     """The optimal schedules at power 0: learning rate over the course of training, for every batch size."""
     rows = []
     for size in study.batch_sizes:
@@ -65,19 +62,18 @@ def schedule_data(study: Study) -> Table:
             }
             for start, end, rate in zip(starts[:-1], starts[1:], plan.learning_rates, strict=True)
         ]
-    return Table.from_rows(rows)
+    return frame_of(rows)
 
 
-def draw_schedules(ax: Axes, data: Table) -> None:
+def draw_schedules(ax: Axes, data: pd.DataFrame) -> None:
     """Learning rate against the share of the steps taken, every other batch size."""
-    groups = list(data.groups("batch_size"))[::2]
     lines = []
-    for i, ((size,), part) in enumerate(groups):
-        edges = [0.0, *(end / part["steps"][0] for end in part["end"])]
+    for i, ((size,), part) in enumerate(list(groups(data, "batch_size"))[::2]):
+        edges = [0.0, *(part["end"] / part["steps"])]
         x = [edge for pair in pairwise(edges) for edge in pair]
         y = [rate for rate in part["learning_rate"] for _ in (0, 1)]
         lines.append(Line(x, y, f"batch {size:,}", PALETTE[i % len(PALETTE)]))
-    rates = [rate for rate in data["learning_rate"] if rate > 0]
+    rates = known(data["learning_rate"])
     ax.set_yscale("log")
     ax.set_ylim(min(rates) / 1.5, max(rates) * 1.5)
     ax.set_xlim(0, 1)
@@ -86,15 +82,15 @@ def draw_schedules(ax: Axes, data: Table) -> None:
     draw_lines(ax, lines)
 
 
-def final_rate_data(study: Study) -> Table:
+def final_rate_data(study: Study) -> pd.DataFrame:
     """The learning rate that the optimal schedule ends with, at every batch size."""
     last = [(size, study.schedule(size).learning_rates[-1]) for size in study.batch_sizes]
-    return Table.from_rows({"batch_size": size, "final_learning_rate": float(rate)} for size, rate in last)
+    return frame_of({"batch_size": size, "final_learning_rate": float(rate)} for size, rate in last)
 
 
-def draw_final_rates(ax: Axes, data: Table) -> None:
+def draw_final_rates(ax: Axes, data: pd.DataFrame) -> None:
     """Final learning rate against batch size, beside a straight line through the smallest."""
-    sizes, rates = data["batch_size"], data["final_learning_rate"]
+    sizes, rates = list(data["batch_size"]), list(data["final_learning_rate"])
     linear = [rates[0] * size / sizes[0] for size in sizes]
     shown = [value if value <= 1.6 * max(rates) else math.nan for value in linear]
     lines = [
