@@ -5,13 +5,14 @@ import io
 import itertools
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from typing import Any
 
 import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from batchlens.report._page.frame import render_page, summarise
+from batchlens.report._page.frame import render_page, style_sheet, summarise
 from batchlens.report._page.records import Claim, Panel, Verdict
 from batchlens.report._page.svg import FOREGROUND, aspect_ratio, inline_svg
 
@@ -393,6 +394,11 @@ def test_contrast_is_enough_in_light_and_in_dark_mode() -> None:
     for colours, (front, back) in itertools.product(modes, pairs):
         assert contrast(colours[front], colours[back]) >= 4.5, (front, back)
     assert modes[0]["text"] == FOREGROUND
+
+
+def test_the_style_sheet_is_a_file_of_the_package() -> None:
+    file = files("batchlens.report").joinpath("_page", "style.css")
+    assert style_of(render()).strip() == file.read_text(encoding="utf-8").strip() == style_sheet().strip()
 
 
 def test_there_are_rules_for_narrow_windows_and_for_paper() -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -90,7 +91,7 @@ def frame_page(
 <link rel="icon" href="data:,">
 <title>{escape(title)}</title>
 <style>
-{_STYLE}</style>
+{style_sheet()}</style>
 </head>
 <body>
 <header id="top">
@@ -135,6 +136,11 @@ class Badge(NamedTuple):
 
     kind: str
     words: str
+
+
+def style_sheet() -> str:
+    """The style sheet of every page."""
+    return files("batchlens.report._page").joinpath("style.css").read_text(encoding="utf-8")
 
 
 def render_table(label: str, kind: str, heads: Sequence[str], rows: Iterable[Sequence[str | Badge]]) -> str:
@@ -277,155 +283,3 @@ def _render_link(name: str, label: str) -> str:
 def _render_pairs(pairs: Mapping[str, str]) -> str:
     rows = _join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs.items())
     return f"<dl>\n{rows}\n</dl>"
-
-
-_STYLE = """\
-:root {
-  color-scheme: light dark;
-  --page: #ffffff; --surface: #f5f6f8; --text: #202124; --muted: #575d66; --line: #d8dbe0; --link: #0b57a4;
-  --holds: #14603a; --holds-surface: #e2f2e8;
-  --limit: #744600; --limit-surface: #fbeed3;
-  --fails: #981c1c; --fails-surface: #fbe4e2;
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --page: #15171a; --surface: #1e2125; --text: #e4e6e9; --muted: #a5abb4; --line: #383d44; --link: #8dbaf2;
-    --holds: #92dcac; --holds-surface: #163421;
-    --limit: #f1c97c; --limit-surface: #3a2c0e;
-    --fails: #f6aaa5; --fails-surface: #451c1b;
-  }
-}
-*, *::before, *::after { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
-body {
-  margin: 0 auto; max-width: 84rem; padding: 0 2rem 4rem; background: var(--page); color: var(--text);
-  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", Arial, sans-serif;
-  overflow-wrap: break-word;
-}
-h1, h2, h3, p, ul, dl, dd, figure { margin: 0; padding: 0; }
-h1 { max-width: 26em; font-size: clamp(1.6rem, 1.2rem + 1.6vw, 2.4rem); line-height: 1.2; letter-spacing: -0.01em;
-  text-wrap: balance; }
-h2 { margin: 3.5rem 0 1rem; font-size: 1.5rem; line-height: 1.25; }
-h3 { font-size: 1.0625rem; line-height: 1.35; }
-a { color: var(--link); text-underline-offset: 0.15em; }
-a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; border-radius: 2px; }
-code { font: 0.9em ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace; }
-header { padding-top: 3rem; }
-.lead { margin-top: 1rem; max-width: 68ch; font-size: 1.0625rem; }
-.lead p + p { margin-top: 0.75rem; }
-.summary { margin: 1.25rem 0; font-size: 1.125rem; font-weight: 600; }
-.bar {
-  position: sticky; top: 0; z-index: 1; display: flex; gap: 1.25rem; align-items: baseline; overflow-x: auto;
-  margin: 0 -2rem; padding: 0.6rem 2rem; background: var(--page); border-bottom: 1px solid var(--line);
-  font-size: 0.9375rem; white-space: nowrap;
-}
-.bar a { text-decoration: none; }
-.bar a:hover { text-decoration: underline; }
-.numbers { display: flex; gap: 0.25rem; margin-left: -0.75rem; }
-.numbers a { min-width: 2em; padding: 0 0.4em; border-radius: 0.25rem; background: var(--surface); text-align: center; }
-section, footer, figure, tr { scroll-margin-top: 3.5rem; }
-section:first-child h2 { margin-top: 2rem; }
-
-.claims { width: 100%; border-collapse: collapse; font-size: 0.9375rem; line-height: 1.5; }
-.claims th { padding: 0.5rem 1.25rem 0.5rem 0; border-bottom: 2px solid var(--line); color: var(--muted);
-  font-size: 0.875rem; font-weight: 600; text-align: left; }
-.claims td { padding: 0.85rem 1.25rem 0.85rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-.claims td:last-child, .claims th:last-child { padding-right: 0; }
-.verdict { width: 11.5rem; }
-.found { width: 27%; }
-.source { width: 15%; color: var(--muted); }
-.badge { display: inline-block; padding: 0.05rem 0.6rem; border-radius: 1rem; font-size: 0.875rem; font-weight: 600;
-  white-space: nowrap; }
-.badge.holds { color: var(--holds); background: var(--holds-surface); }
-.badge.limit { color: var(--limit); background: var(--limit-surface); }
-.badge.fails { color: var(--fails); background: var(--fails-surface); }
-.sentence { max-width: 68ch; }
-.note { max-width: 68ch; margin-top: 0.35rem; }
-.note b { color: var(--muted); font-weight: 600; }
-details { max-width: 68ch; margin-top: 0.35rem; color: var(--muted); font-size: 0.875rem; }
-summary { width: fit-content; cursor: pointer; }
-details p { margin-top: 0.25rem; }
-.found p { font-variant-numeric: tabular-nums; }
-.threshold { margin-top: 0.2rem; color: var(--muted); font-size: 0.875rem; }
-.threshold span { font-weight: 600; }
-.label { display: none; }
-
-.table { overflow-x: auto; font-size: 0.9375rem; line-height: 1.45; }
-.table:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-.table table { min-width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.table th, .table td { padding: 0.4rem 1.5rem 0.4rem 0; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: top; }
-.table th { border-bottom-width: 2px; color: var(--muted); font-size: 0.875rem; font-weight: 600; white-space: nowrap; }
-.table td:last-child, .table th:last-child { padding-right: 0; }
-.table td { min-width: 4.5rem; }
-.critical td, .searches td:nth-child(-n+5) { white-space: nowrap; }
-.searches th, .searches td { padding-right: 1rem; }
-.searches td:nth-child(6) { min-width: 14rem; }
-.searches td:nth-child(7) { min-width: 11rem; }
-.searches td:nth-child(8) { min-width: 14rem; }
-.remark { max-width: 68ch; margin-top: 0.75rem; color: var(--muted); font-size: 0.9375rem; }
-
-.contents ul { list-style: none; columns: 24rem auto; column-gap: 2.5rem; }
-.contents li { break-inside: avoid; }
-.contents a { display: flex; padding: 0.2rem 0; text-decoration: none; }
-.contents a:hover { text-decoration: underline; }
-.number { flex: none; min-width: 2.75rem; padding-right: 0.5rem; color: var(--muted); }
-.figures { display: grid; grid-template-columns: minmax(0, 1fr); column-gap: 3rem; margin-top: 2.5rem; }
-@media (min-width: 68rem) {
-  .figures { grid-template-columns: repeat(2, minmax(0, 1fr)); }
-  .wide, .alone { grid-column: 1 / -1; }
-}
-figure { display: grid; grid-row: span 3; grid-template: subgrid / minmax(0, 1fr); margin-bottom: 3.5rem;
-  padding-top: 1rem; border-top: 1px solid var(--line); }
-figure h3 { display: flex; }
-.plot { margin: 0.75rem 0; overflow-x: auto; }
-.plot svg { display: block; margin: 0 auto; }
-figcaption p { max-width: 68ch; }
-.files { display: flex; flex-wrap: wrap; gap: 0.15rem 1.5rem; margin-top: 0.5rem; color: var(--muted);
-  font-size: 0.875rem; }
-
-.origin { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 2rem 3rem; }
-.origin h3 { margin-bottom: 0.5rem; }
-dl { font-size: 0.9375rem; }
-dl div { display: flex; gap: 1rem; justify-content: space-between; padding: 0.3rem 0;
-  border-bottom: 1px solid var(--line); }
-dt { color: var(--muted); }
-dd { min-width: 0; text-align: right; font-variant-numeric: tabular-nums; }
-footer > p { margin-top: 1.5rem; color: var(--muted); }
-
-@media screen and (max-width: 52rem) {
-  body { padding: 0 1rem 3rem; }
-  header { padding-top: 1.75rem; }
-  .bar { margin: 0 -1rem; padding: 0.6rem 1rem; }
-  .claims, .claims tbody, .claims td { display: block; width: auto; }
-  .claims thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-  .claims tr { display: block; margin-bottom: 1rem; padding: 0.9rem 1rem; border: 1px solid var(--line);
-    border-radius: 0.5rem; }
-  .claims td { padding: 0; border: 0; }
-  .claims td + td { margin-top: 0.6rem; }
-  .found { padding: 0.5rem 0.75rem !important; border-radius: 0.35rem; background: var(--surface); }
-  .source { font-size: 0.875rem; }
-  .label { display: inline; }
-  figure { margin-bottom: 2.5rem; }
-  .plot { margin: 0.75rem -1rem; }
-}
-@media print {
-  @page { margin: 15mm; }
-  html { font-size: 9pt; }
-  body { max-width: none; padding: 0; }
-  header { padding-top: 0; }
-  h2 { margin-top: 1.5rem; break-after: avoid; }
-  .bar { display: none; }
-  .verdict { width: 10.5rem; }
-  .claims tr, figure, dl div { break-inside: avoid; }
-  details::details-content { display: block; content-visibility: visible; }
-  details summary { list-style: none; }
-  .badge { border: 1px solid currentColor; }
-  .figures { display: block; }
-  figure { display: block; margin-bottom: 1.5rem; }
-  .plot { overflow: visible; }
-  .plot svg { min-width: 0 !important; max-width: 12.5cm !important; }
-  .wide .plot svg { max-width: 100% !important; }
-  a { color: inherit; text-decoration: none; }
-}
-"""
