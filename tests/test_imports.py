@@ -17,11 +17,12 @@ import batchlens
 
 PACKAGE = "batchlens"
 
-BASE = {"_arrays", "_results", "_shapes", "checks", "errors", "extras", "optimizers"}
+BASE = {"_arrays", "_drawing", "_results", "_shapes", "checks", "errors", "extras", "optimizers"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "checks": {"_arrays"},
     "_arrays": set(),
+    "_drawing": {"optimizers"},
     "_results": set(),
     "_shapes": {"_arrays"},
     "optimizers": set(),

@@ -15,11 +15,10 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from batchlens import NoisyQuadratic, lower_bound_steps, optimal_schedule, tune
-from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines, figure_style, power_colour, spread
+from batchlens._drawing import FOREGROUND, PALETTE, Line, batch_axis, draw_lines, figure_style, power_colour, spread
 from batchlens.report._page.folder import draw_panel
 from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.report._page.records import PanelPlan
-from batchlens.report._page.svg import FOREGROUND
 from batchlens.report._theory.figures import coordinates, critical, rates, steps
 from batchlens.report._theory.panels import PANELS
 from batchlens.report._theory.study import Study

@@ -12,9 +12,10 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
+from batchlens._drawing import FOREGROUND
 from batchlens.report._page.frame import render_page, style_sheet, summarise
 from batchlens.report._page.records import Claim, Panel, Verdict
-from batchlens.report._page.svg import FOREGROUND, aspect_ratio, inline_svg
+from batchlens.report._page.svg import aspect_ratio, inline_svg
 
 NASTY = """</title><script>alert("1")</script> & 'x' <img src="https://example.org/x.png"> ]]> &amp; é"""
 VOID = {"meta", "link", "br", "hr", "img", "input"}

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from batchlens.report._page.drawing import figure_style
+from batchlens._drawing import figure_style
 from batchlens.report._page.numbers import rows_of
 from batchlens.report._sweep import figures as figures
 from batchlens.report._sweep.page import MOST_PANELS, plan_panels, write_sweep_report

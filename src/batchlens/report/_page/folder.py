@@ -46,7 +46,7 @@ def draw_panel(plan: PanelPlan[Any], frame: pd.DataFrame) -> tuple[str, bytes]:
     """A panel as SVG text and as PNG bytes, the same for the same numbers."""
     from matplotlib.figure import Figure
 
-    from batchlens.report._page.drawing import figure_style
+    from batchlens._drawing import figure_style
 
     with figure_style():
         figure = Figure()

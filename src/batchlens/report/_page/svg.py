@@ -3,8 +3,7 @@
 import re
 from xml.etree import ElementTree
 
-# Text and axes drawn in this colour take the page's own, so that they can be read in light and in dark mode.
-FOREGROUND = "#202124"
+from batchlens._drawing import FOREGROUND
 
 # How far a figure shrinks before its box scrolls, and grows before it stops, in pixels per point.
 _SMALLEST, _LARGEST = 0.8, 1.4

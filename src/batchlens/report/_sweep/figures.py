@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from batchlens._drawing import PALETTE, Line, batch_axis, draw_lines
 from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines
 from batchlens.report._page.numbers import frame_of, groups, known, rows_of
 from batchlens.sweep._curves import MeasuredSweep
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens.report._page.drawing import BLUE, PALETTE, RED, Line, draw_lines
+from batchlens._drawing import BLUE, PALETTE, RED, Line, draw_lines
 from batchlens.report._page.numbers import frame_of, groups, known
 from batchlens.report._theory.study import Study
 from batchlens.theory.closed_forms import momentum_bound, sgd_risk

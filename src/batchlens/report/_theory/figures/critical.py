@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens.report._page.drawing import PALETTE, Line, draw_lines
+from batchlens._drawing import PALETTE, Line, draw_lines
 from batchlens.report._page.numbers import frame_of, groups, known, rows_of
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import DEFINITIONS

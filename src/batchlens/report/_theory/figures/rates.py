@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens.report._page.drawing import PALETTE, Line, batch_axis, draw_lines, power_colour
+from batchlens._drawing import FOREGROUND, PALETTE, Line, batch_axis, draw_lines, power_colour
 from batchlens.report._page.numbers import frame_of, groups, known, stack
-from batchlens.report._page.svg import FOREGROUND
 from batchlens.report._theory.study import Study, curve_frame
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens.report._page.drawing import (
+from batchlens._drawing import (
     BLUE,
+    FOREGROUND,
     PALETTE,
     RED,
     Line,
@@ -16,7 +17,6 @@ from batchlens.report._page.drawing import (
     power_colour,
 )
 from batchlens.report._page.numbers import frame_of, groups, known, rows_of, stack
-from batchlens.report._page.svg import FOREGROUND
 from batchlens.report._theory.study import Study, curve_frame
 
 SCHEDULED = "sgd+schedule"

@@ -1,18 +1,23 @@
-"""What all figures share: colours, batch-size axes, labels beside lines."""
+"""What all figures share: colours, axes of batch sizes and steps, labels beside lines.
+
+Importing this imports matplotlib: do so where something is drawn.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from batchlens.report._page.svg import FOREGROUND
+if TYPE_CHECKING:
+    import pandas as pd
 
+# Text and axes; a page puts its own colour in its place, so that they can be read in light and in dark mode.
+FOREGROUND = "#202124"
 # Colours that colour-blind readers tell apart and that stand out (3:1) on white and on black.
 BLUE, RED, GREEN, PURPLE, OCHRE = "#0072B2", "#D55E00", "#009E73", "#C770A2", "#A6761D"
 PALETTE = (BLUE, RED, GREEN, PURPLE, OCHRE)
