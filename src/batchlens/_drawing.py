@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from batchlens.optimizers import base_of, is_averaged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +25,9 @@ BLUE, RED, GREEN, PURPLE, OCHRE = "#0072B2", "#D55E00", "#009E73", "#C770A2", "#
 PALETTE = (BLUE, RED, GREEN, PURPLE, OCHRE)
 # Least distance between two labels, as a share of the axis' height.
 _LABEL_GAP = 0.048
+# How far a logarithmic axis reaches beyond what it shows, as a factor.
+_MARGIN = 1.6
+_MARKERS = ("o", "s", "D", "P")
 
 _STYLE: Any = {
     "axes.edgecolor": FOREGROUND,
@@ -125,6 +130,58 @@ def batch_axis(ax: Axes, sizes: "Sequence[float] | pd.Series[Any]") -> None:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     ax.set_xlabel("batch size")
+
+
+def log_axis(ax: Axes, values: "Iterable[float | None]", label: str) -> None:
+    """A logarithmic axis of heights around the values that it can show."""
+    shown = positive(values) or [1.0]
+    ax.set_yscale("log")
+    ax.set_ylim(min(shown) / _MARGIN, max(shown) * _MARGIN)
+    ax.set_ylabel(label)
+
+
+def steps_axis(ax: Axes, values: "Iterable[float | None]", written_out: bool = False) -> None:
+    """A logarithmic axis of steps.
+
+    Arguments:
+        ax: whose heights are steps.
+        values: the steps that are to be seen; those that are missing do not count.
+        written_out: 2,000 for powers of ten, with more ticks where less than two decades or so are shown.
+    """
+    log_axis(ax, values, "steps to target")
+    if written_out:
+        low, high = ax.get_ylim()
+        plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
+        few = high / low < 300
+        ax.yaxis.set_major_formatter(plain)
+        if few:
+            ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        ax.yaxis.set_minor_formatter(plain if few else NullFormatter())
+
+
+def positive(values: "Iterable[float | None]") -> list[float]:
+    """The values that a logarithmic axis can show.
+
+    >>> positive([2.0, None, 0, float("nan")])
+    [2.0]
+    """
+    return [value for value in values if value is not None and value > 0]
+
+
+def look_of(optimizer: str, optimizers: Sequence[str]) -> tuple[str, str, str]:
+    """Colour, line style and marker: the base optimizer by colour, then by marker; averaging dashed.
+
+    Arguments:
+        optimizer: whose look it is.
+        optimizers: all that are shown, so that an optimizer looks the same in every figure of a page.
+
+    >>> look_of("sgd+ema", ["momentum", "sgd+ema", "sgd"])
+    ('#D55E00', '--', 'o')
+    """
+    bases = list(dict.fromkeys(map(base_of, optimizers)))
+    place = bases.index(base_of(optimizer))
+    marker = _MARKERS[place // len(PALETTE) % len(_MARKERS)]
+    return PALETTE[place % len(PALETTE)], "--" if is_averaged(optimizer) else "-", marker
 
 
 def power_colour(power: float, powers: Iterable[float]) -> str:

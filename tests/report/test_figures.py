@@ -1,21 +1,19 @@
 """The figures: numbers that agree with the library and with plain recursions, and drawings that can be read."""
 
 import math
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from batchlens import NoisyQuadratic, lower_bound_steps, optimal_schedule, tune
-from batchlens._drawing import FOREGROUND, PALETTE, Line, batch_axis, draw_lines, figure_style, power_colour, spread
+from batchlens._drawing import FOREGROUND, PALETTE, figure_style
 from batchlens.report._page.folder import draw_panel
 from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.report._page.records import PanelPlan
@@ -109,7 +107,7 @@ def test_first_term_follows_the_plain_recursion() -> None:
 
 
 def test_steps_are_tuned(study: Study) -> None:
-    table = steps.steps_data(study)
+    table = steps.tuned_steps_data(study)
     assert list(table.columns) == ["optimizer", "power", "batch_size", "steps"]
     assert len(table) == (2 * len(study.powers) + 2) * len(study.batch_sizes)
     for name, power, size in (("momentum", 0.0, 64), ("sgd", 0.75, 4), ("momentum", 0.5, 1024)):
@@ -121,7 +119,7 @@ def test_steps_are_tuned(study: Study) -> None:
 
 
 def test_steps_of_chosen_families_without_bounds(study: Study) -> None:
-    table = steps.steps_data(study, families=("nesterov",), bounds=False)
+    table = steps.tuned_steps_data(study, families=("nesterov",), bounds=False)
     assert set(table["optimizer"]) == {"nesterov"}
 
 
@@ -174,7 +172,7 @@ def test_combinations_close_the_way_from_sgd_to_the_bound(study: Study) -> None:
 
 
 def test_learning_rates(study: Study) -> None:
-    table = rates.rate_data(study)
+    table = rates.tuned_rates_data(study)
     assert set(table["kind"]) == {"none", "0.9", "tuned"}
     effective = table["learning_rate"] / (1 - table["momentum"])
     np.testing.assert_allclose(table["effective_learning_rate"], effective, rtol=1e-12)
@@ -262,24 +260,6 @@ def test_batch_axes_are_log2(study: Study, plan: PanelPlan[Study]) -> None:
     assert high >= max(study.batch_sizes)
 
 
-def test_batch_axis_writes_sizes_out() -> None:
-    ax = axis()
-    ax.plot([4, 4**10], [1, 1])
-    batch_axis(ax, [4**k for k in range(1, 11)])
-    render(ax)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["4", "64", "1,024", "16,384", "262,144"]
-    assert list(ax.get_xticks(minor=True)) == []
-
-
-@pytest.mark.parametrize("sizes", [(4,), (4, 8), (5, 7, 300), tuple(2**k for k in range(30))])
-def test_batch_axis_takes_any_sizes(sizes: tuple[int, ...]) -> None:
-    ax = axis()
-    ax.plot(sizes, sizes, "o")
-    batch_axis(ax, sizes)
-    render(ax)
-    assert 1 <= len(ax.get_xticks()) <= 10
-
-
 def holey(frame: pd.DataFrame, every: int = 3) -> pd.DataFrame:
     """The frame with every third number of steps missing, and what was measured with it."""
     names = {"steps", "learning_rate", "effective_learning_rate", "value", "closed", "momentum"}
@@ -299,20 +279,6 @@ def test_batch_sizes_that_never_reach_the_target_are_left_out(study: Study, numb
     assert ax.lines
 
 
-def test_a_line_without_any_point_has_no_label() -> None:
-    ax = axis()
-    ax.set_yscale("log")
-    draw_lines(ax, [Line([1, 2], [1, 2], "seen", "red"), Line([1, 2], [math.nan, math.nan], "unseen", "blue")])
-    assert [text.get_text() for text in ax.texts] == ["seen"]
-
-
-def test_labels_stand_where_their_lines_end() -> None:
-    ax = axis()
-    ax.set_ylim(0, 10)
-    draw_lines(ax, [Line([1, 2], [0, 8], "high", "red"), Line([1, 2], [9, 2], "low", "blue")])
-    assert {text.get_text(): text.get_position()[1] for text in ax.texts} == pytest.approx({"high": 0.8, "low": 0.2})
-
-
 def test_hollow_markers_are_bounds() -> None:
     row = {"optimizer": "sgd", "definition": "knee"}
     cells = [(0.0, 64.0, "="), (0.25, 128.0, ">="), (0.5, 256.0, "<="), (0.75, None, "unknown")]
@@ -322,19 +288,6 @@ def test_hollow_markers_are_bounds() -> None:
     points = [line for line in ax.lines if len(np.atleast_1d(line.get_xdata())) == 1]
     assert [point.get_marker() for point in points] == ["o", "^", "v"]
     assert [point.get_markerfacecolor() == "none" for point in points] == [False, True, True]
-
-
-@given(st.lists(st.floats(0, 1), max_size=12))
-def test_spread_keeps_order_and_distance(heights: list[float]) -> None:
-    placed = spread(heights, gap=0.05)
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    assert all(placed[j] - placed[i] >= 0.05 - 1e-9 for i, j in pairwise(order))
-    assert sum(placed) == pytest.approx(sum(heights), abs=1e-9)
-
-
-def test_spread_leaves_alone_what_is_far_apart() -> None:
-    assert spread([0.9, 0.1, 0.5], gap=0.1) == pytest.approx([0.9, 0.1, 0.5])
-    assert spread([], gap=0.1) == []
 
 
 # ---------------------------------------------------------------------------------------------
@@ -375,11 +328,6 @@ def test_every_line_stands_out_in_both_modes(study: Study, plan: PanelPlan[Study
     plan.draw(ax, plan.data(study))
     used = {to_hex(line.get_color()) for line in ax.lines} - {FOREGROUND}
     assert {colour for colour in used if min(contrast(colour, WHITE), contrast(colour, DARK)) < 3} == set()
-
-
-def test_powers_have_colours_of_their_own() -> None:
-    powers = (0.75, 0.0, 0.25, 0.5, 0.0)
-    assert len({power_colour(power, powers) for power in powers}) == 4
 
 
 def test_style_ends_with_its_context_and_ignores_the_users() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchlens.report._page.numbers import csv_of, frame_of, groups, known, rows_of, stack
+from batchlens.report._page.numbers import csv_of, frame_of, groups, rows_of, stack
 
 ROWS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "power": 0.5, "steps": 10},
@@ -72,11 +72,6 @@ def test_stacked_whole_numbers_stay_whole_beside_what_was_not_reached() -> None:
     both = stack([frame_of(ROWS[:1]), nowhere])
     assert len(both) == 4
     assert csv_of(both).splitlines()[1:3] == ["sgd,0.5,10", "sgd,0.5,"]
-
-
-def test_known_numbers_are_those_that_a_log_axis_can_show() -> None:
-    assert known(FRAME["steps"]) == [10, 30]
-    assert known(frame_of([{"rate": 0.0}, {"rate": None}, {"rate": 0.5}])["rate"]) == [0.5]
 
 
 def test_rows_must_have_the_same_columns() -> None:

@@ -378,14 +378,9 @@ def test_everything_is_on_the_canvas_and_labels_do_not_overlap(crowded: Measured
     assert all(not box.overlaps(ax.bbox) for box in boxes)
 
 
-def test_every_optimizer_has_a_look_of_its_own() -> None:
-    assert len({figures.look_of(name, MANY) for name in MANY}) == len(MANY)
-    assert figures.look_of("kfac+ema", MANY)[0] == figures.look_of("kfac", MANY)[0]
-
-
 def test_crosses_are_at_the_budget(crowded: MeasuredSweep) -> None:
     ax = Figure().add_subplot()
-    figures.draw_steps(ax, figures.steps_data(crowded), MANY)
+    figures.draw_sweep_steps(ax, figures.sweep_steps_data(crowded), MANY)
     crosses = [line for line in ax.lines if line.get_marker() == "x" and line.get_transform() == ax.transData]
     heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in crosses])
     assert heights.tolist() == [BUDGET] * (len(MANY) - 1 + 4)

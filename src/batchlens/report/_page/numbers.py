@@ -46,11 +46,6 @@ def csv_of(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def known(column: "pd.Series[Any]") -> list[float]:
-    """The positive numbers of a column: those that a logarithmic axis can show."""
-    return [value for value in column.dropna() if value > 0]
-
-
 def _column(values: list[Any]) -> "pd.Series[Any]":
     """As objects where pandas would turn whole numbers into floats."""
     mixed = any(isinstance(value, int) for value in values) and not all(isinstance(value, int) for value in values)

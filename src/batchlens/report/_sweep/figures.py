@@ -6,19 +6,18 @@ from itertools import pairwise
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
-from batchlens._drawing import PALETTE, Line, batch_axis, draw_lines
-from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._page.numbers import frame_of, groups, known, rows_of
+from batchlens._drawing import Line, batch_axis, draw_lines, log_axis, look_of, steps_axis
+from batchlens.optimizers import averaged, base_of
+from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.sweep._curves import MeasuredSweep
 
 # From which chance of a known result on the best of n trials is drawn.
 LIKELY = 0.9
-_MARKERS = ("o", "s", "D", "P")
 
 
-def steps_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def sweep_steps_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """Fewest steps to the target of every optimizer at every batch size, with the interval's ends."""
     return frame_of(
         {
@@ -35,11 +34,11 @@ def steps_data(sweep: MeasuredSweep) -> pd.DataFrame:
     )
 
 
-def draw_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """Steps against batch size, one line an optimizer; a cross at the step budget where none reached the target."""
     shown = list(dict.fromkeys(data["optimizer"]))
     missed = data[data["status"] == "not_reached"]
-    _steps_axis(ax, pd.concat([data["steps"], data["low"], data["high"], missed["max_steps"]]))
+    steps_axis(ax, pd.concat([data["steps"], data["low"], data["high"], missed["max_steps"]]), written_out=True)
     batch_axis(ax, data["batch_size"])
     top = ax.get_ylim()[1]
     lines = []
@@ -63,11 +62,11 @@ def averaging_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """The same of the optimizers that were swept with averaging and without."""
     names = sweep.declaration.optimizers
     paired = {name for name in names if averaged(name) in names and base_of(name) in names}
-    data = steps_data(sweep)
+    data = sweep_steps_data(sweep)
     return data[data["optimizer"].isin(paired)]
 
 
-def rates_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def sweep_rates_data(sweep: MeasuredSweep) -> pd.DataFrame:
     """The winners' learning rates, of the optimizers that have any.
 
     Effective ones are learning_rate / (1 - momentum) where momentum adds up.
@@ -87,12 +86,9 @@ def rates_data(sweep: MeasuredSweep) -> pd.DataFrame:
     )
 
 
-def draw_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+def draw_sweep_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """Effective learning rate against batch size; ringed where a setting is near an end of its range."""
-    rates = known(data["effective_learning_rate"])
-    ax.set_yscale("log")
-    ax.set_ylim(min(rates) / 1.6, max(rates) * 1.6)
-    ax.set_ylabel("effective learning rate")
+    log_axis(ax, data["effective_learning_rate"], "effective learning rate")
     batch_axis(ax, data["batch_size"])
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
@@ -122,7 +118,7 @@ def draw_best_of(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> Non
     """Expected steps of the best of n trials against n, at a batch size in the middle."""
     size = middle_batch_size(data)
     part = data[(data["batch_size"] == size) & (data["chance"] >= LIKELY)]
-    _steps_axis(ax, part["steps"])
+    steps_axis(ax, part["steps"], written_out=True)
     ax.set_xlabel("trials")
     ax.set_xlim(0.5, part["trials"].max() + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -157,7 +153,7 @@ def repeats_data(sweep: MeasuredSweep) -> pd.DataFrame:
 
 def draw_repeats(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """The winners' steps as lines, those of their repeats as dots."""
-    _steps_axis(ax, data["steps"])
+    steps_axis(ax, data["steps"], written_out=True)
     batch_axis(ax, data["batch_size"])
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
@@ -169,35 +165,8 @@ def draw_repeats(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> Non
     draw_lines(ax, lines)
 
 
-def look_of(optimizer: str, optimizers: Sequence[str]) -> tuple[str, str, str]:
-    """Colour, line style and marker: the base optimizer by colour, then by marker; averaging dashed.
-
-    >>> look_of("sgd+ema", ["momentum", "sgd+ema", "sgd"])
-    ('#D55E00', '--', 'o')
-    """
-    bases = list(dict.fromkeys(map(base_of, optimizers)))
-    place = bases.index(base_of(optimizer))
-    marker = _MARKERS[place // len(PALETTE) % len(_MARKERS)]
-    return PALETTE[place % len(PALETTE)], "--" if is_averaged(optimizer) else "-", marker
-
-
 def _shift(place: int, count: int, sizes: Sequence[int]) -> float:
     """Moves one of several marks at the same batch size aside, by a hundredth of the axis or less."""
     gaps = [math.log(larger / smaller) for smaller, larger in pairwise(sizes)]
     apart = min(0.01 * sum(gaps), 0.5 * min(gaps) / count) if gaps else 0.0
     return math.exp(apart * (place - (count - 1) / 2))
-
-
-def _steps_axis(ax: Axes, values: "pd.Series[float]") -> None:
-    """A log axis around the values; within two decades or so its minor ticks are labelled too."""
-    shown = known(values) or [1.0]
-    low, high = min(shown) / 1.6, max(shown) * 1.6
-    ax.set_yscale("log")
-    ax.set_ylim(low, high)
-    plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
-    ax.yaxis.set_major_formatter(plain)
-    few = high / low < 300
-    if few:
-        ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    ax.yaxis.set_minor_formatter(plain if few else NullFormatter())
-    ax.set_ylabel("steps to target")

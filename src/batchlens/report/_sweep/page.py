@@ -83,8 +83,8 @@ def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
             "Each optimizer tuned at each batch size. Vertical lines are 95% intervals, from resampling the trials; "
             "a cross at the step budget is a search in which no trial reached the target.",
             "steps",
-            figures.steps_data,
-            partial(figures.draw_steps, optimizers=optimizers),
+            figures.sweep_steps_data,
+            partial(figures.draw_sweep_steps, optimizers=optimizers),
         ),
         PanelPlan(
             "",
@@ -94,7 +94,7 @@ def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
             "at small batches and nothing at large ones.",
             "averaging",
             figures.averaging_data,
-            partial(figures.draw_steps, optimizers=optimizers),
+            partial(figures.draw_sweep_steps, optimizers=optimizers),
         ),
         PanelPlan(
             "",
@@ -104,8 +104,8 @@ def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
             "kfac); Adam's and Muon's momentum is a mean of gradients and leaves the rate as it is. Ringed where a "
             "setting of the winner is near an end of its range.",
             "learning-rates",
-            figures.rates_data,
-            partial(figures.draw_rates, optimizers=optimizers),
+            figures.sweep_rates_data,
+            partial(figures.draw_sweep_rates, optimizers=optimizers),
         ),
         PanelPlan(
             "",

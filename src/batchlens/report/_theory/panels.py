@@ -48,8 +48,8 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "everywhere. No learner that starts where training does can beat the Bayes bound; the paper's, of maximum "
         "likelihood, ignores the start.",
         "steps",
-        steps.steps_data,
-        steps.draw_steps,
+        steps.tuned_steps_data,
+        steps.draw_tuned_steps,
     ),
     PanelPlan(
         "3b",
@@ -59,7 +59,7 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "at small batches and nothing at large ones, where the cap binds.",
         "schedule-steps",
         steps.schedule_steps_data,
-        steps.draw_steps,
+        steps.draw_tuned_steps,
     ),
     PanelPlan(
         "3c",
@@ -77,8 +77,8 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "The average of the iterates (solid) needs a fraction of SGD's steps (dashed) while noise dominates, most "
         "without preconditioning, and as many once the batch is large.",
         "averaging",
-        partial(steps.steps_data, families=("sgd+ema", "sgd")),
-        steps.draw_steps,
+        partial(steps.tuned_steps_data, families=("sgd+ema", "sgd")),
+        steps.draw_tuned_steps,
     ),
     PanelPlan(
         "5a",
@@ -87,8 +87,8 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "Proportional to the batch size until it meets the stability limit; stronger preconditioning asks for smaller "
         "rates and meets the limit later.",
         "learning-rates",
-        rates.rate_data,
-        partial(rates.draw_rates, kind="none"),
+        rates.tuned_rates_data,
+        partial(rates.draw_tuned_rates, kind="none"),
     ),
     PanelPlan(
         "5b",
@@ -97,8 +97,8 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "The effective rate alpha / (1 - momentum) against SGD's learning rate (dashed): the same at small batches; "
         "larger where SGD meets its limit and training is long enough for momentum to build up.",
         "learning-rates",
-        rates.rate_data,
-        partial(rates.draw_rates, kind="0.9"),
+        rates.tuned_rates_data,
+        partial(rates.draw_tuned_rates, kind="0.9"),
     ),
     PanelPlan(
         "5c",
@@ -106,8 +106,8 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "appendix E",
         "With momentum tuned as well the effective rate stays proportional to the batch size longer still.",
         "learning-rates",
-        rates.rate_data,
-        partial(rates.draw_rates, kind="tuned"),
+        rates.tuned_rates_data,
+        partial(rates.draw_tuned_rates, kind="tuned"),
     ),
     PanelPlan(
         "6",

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens._drawing import BLUE, PALETTE, RED, Line, draw_lines
-from batchlens.report._page.numbers import frame_of, groups, known
+from batchlens._drawing import BLUE, PALETTE, RED, Line, draw_lines, positive
+from batchlens.report._page.numbers import frame_of, groups
 from batchlens.report._theory.study import Study
 from batchlens.theory.closed_forms import momentum_bound, sgd_risk
 from batchlens.theory.dynamics import convergence_rate, risk, risk_path, steady_state_risk
@@ -144,5 +144,6 @@ def _momentum_axes(ax: Axes, label: str) -> None:
 
 
 def _fit_height(ax: Axes, values: "pd.Series[float]") -> None:
-    low, high = min(known(values)), max(known(values))
+    shown = positive(values)
+    low, high = min(shown), max(shown)
     ax.set_ylim(max(low, high * 1e-12) / 1.6, high * 1.6)

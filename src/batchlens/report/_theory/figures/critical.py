@@ -3,8 +3,8 @@
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens._drawing import PALETTE, Line, draw_lines
-from batchlens.report._page.numbers import frame_of, groups, known, rows_of
+from batchlens._drawing import PALETTE, Line, draw_lines, positive
+from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import DEFINITIONS
 
@@ -34,7 +34,7 @@ def draw_critical(ax: Axes, data: pd.DataFrame, definition: str = "knee") -> Non
             face = colour if row["relation"] == "=" else "none"
             marker = {"=": "o", ">=": "^"}.get(row["relation"], "v")
             ax.plot(row["power"], row["value"], marker, color=colour, markerfacecolor=face)
-    values = known(data["value"])
+    values = positive(data["value"])
     ax.set_yscale("log", base=2)
     ax.set_ylim(min(values) / 2, max(values) * 2)
     ax.set_xticks(sorted(set(part["power"])))

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens._drawing import FOREGROUND, PALETTE, Line, batch_axis, draw_lines, power_colour
-from batchlens.report._page.numbers import frame_of, groups, known, stack
+from batchlens._drawing import FOREGROUND, PALETTE, Line, batch_axis, draw_lines, log_axis, positive, power_colour
+from batchlens.report._page.numbers import frame_of, groups, stack
 from batchlens.report._theory.study import Study, curve_frame
 
 
-def rate_data(study: Study) -> pd.DataFrame:
+def tuned_rates_data(study: Study) -> pd.DataFrame:
     """Optimal (effective) learning rate of SGD, of momentum 0.9 and of tuned momentum, at every power."""
     kinds = {"none": ("sgd", None), "0.9": ("momentum", 0.9), "tuned": ("momentum", None)}
     parts = []
@@ -25,7 +25,7 @@ def rate_data(study: Study) -> pd.DataFrame:
     return stack(parts)
 
 
-def draw_rates(ax: Axes, data: pd.DataFrame, kind: str = "none") -> None:
+def draw_tuned_rates(ax: Axes, data: pd.DataFrame, kind: str = "none") -> None:
     """Effective learning rate of one kind of momentum against batch size, plain SGD's dashed for comparison."""
     lines = []
     for (name, power), part in groups(data, "kind", "power"):
@@ -37,10 +37,8 @@ def draw_rates(ax: Axes, data: pd.DataFrame, kind: str = "none") -> None:
         elif name == "none":
             colour = power_colour(power, data["power"])
             lines.append(Line(part["batch_size"], part["effective_learning_rate"], "", colour, "--"))
-    ax.set_yscale("log")
-    values = known(data["effective_learning_rate"])
-    ax.set_ylim(min(values) / 1.6, max(values) * 1.6)
-    ax.set_ylabel("learning rate" if kind == "none" else "effective learning rate")
+    label = "learning rate" if kind == "none" else "effective learning rate"
+    log_axis(ax, data["effective_learning_rate"], label)
     batch_axis(ax, data["batch_size"])
     draw_lines(ax, lines)
 
@@ -72,7 +70,7 @@ def draw_schedules(ax: Axes, data: pd.DataFrame) -> None:
         x = [edge for pair in pairwise(edges) for edge in pair]
         y = [rate for rate in part["learning_rate"] for _ in (0, 1)]
         lines.append(Line(x, y, f"batch {size:,}", PALETTE[i % len(PALETTE)]))
-    rates = known(data["learning_rate"])
+    rates = positive(data["learning_rate"])
     ax.set_yscale("log")
     ax.set_ylim(min(rates) / 1.5, max(rates) * 1.5)
     ax.set_xlim(0, 1)

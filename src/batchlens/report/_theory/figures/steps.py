@@ -15,8 +15,9 @@ from batchlens._drawing import (
     batch_axis,
     draw_lines,
     power_colour,
+    steps_axis,
 )
-from batchlens.report._page.numbers import frame_of, groups, known, rows_of, stack
+from batchlens.report._page.numbers import frame_of, groups, rows_of, stack
 from batchlens.report._theory.study import Study, curve_frame
 
 SCHEDULED = "sgd+schedule"
@@ -24,13 +25,13 @@ SCHEDULED = "sgd+schedule"
 _HANDFUL = 3
 
 
-def steps_data(study: Study, families: Sequence[str] = ("momentum", "sgd"), bounds: bool = True) -> pd.DataFrame:
+def tuned_steps_data(study: Study, families: Sequence[str] = ("momentum", "sgd"), bounds: bool = True) -> pd.DataFrame:
     """Tuned steps of several optimizers at every power and batch size, and the lower bounds."""
     tuned = _essence(study.steps(*families))
     return stack([tuned, study.bounds]) if bounds else tuned
 
 
-def draw_steps(ax: Axes, data: pd.DataFrame) -> None:
+def draw_tuned_steps(ax: Axes, data: pd.DataFrame) -> None:
     """Steps against batch size: colour is the power; the first optimizer is solid, the second dashed."""
     tuned = data.dropna(subset="power")
     optimizers = list(dict.fromkeys(tuned["optimizer"]))
@@ -151,8 +152,5 @@ def _closed(plain: float | None, steps: float | None, least: float) -> float | N
 
 
 def _steps_axes(ax: Axes, data: pd.DataFrame) -> None:
-    steps = known(data["steps"])
-    ax.set_yscale("log")
-    ax.set_ylim(min(steps) / 1.6, max(steps) * 1.6)
-    ax.set_ylabel("steps to target")
+    steps_axis(ax, data["steps"])
     batch_axis(ax, data["batch_size"])
