@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 from statistics import fmean, median
 
-from batchlens.sweep import running as execute
-from batchlens.sweep._declaration import Declaration
-from batchlens.sweep._declare import declare
+from batchlens.sweep import _filling as execute
+from batchlens.sweep._declare import DeclaredSweep, declare
 from batchlens.sweep._progress import Progress
 from batchlens.sweep._store import Store
 
@@ -48,7 +47,7 @@ print(time.perf_counter() - start)
 """
 
 
-def make_declaration(trials: int, steps: int) -> Declaration:
+def make_declaration(trials: int, steps: int) -> DeclaredSweep:
     return declare(
         "digits", ["momentum"], batch_sizes=[64], trials=trials, max_steps=steps, target=OUT_OF_REACH, keep=1
     )
@@ -57,13 +56,13 @@ def make_declaration(trials: int, steps: int) -> Declaration:
 class Sweeping:
     """Trials an hour, and what the coordinator costs, of one sweep."""
 
-    def __init__(self, declaration: Declaration, path: Path) -> None:
+    def __init__(self, sweep: DeclaredSweep, path: Path) -> None:
         self.marks: list[tuple[float, float, int]] = []
         execute._WATCH = 0.0
-        execute.run_sweep(declaration, path, workers=WORKERS, pruning=False, watch=self._mark)
+        execute.fill(sweep, path, workers=WORKERS, pruning=False, watch=self._mark)
         begun = next(mark for mark in self.marks if mark[2] >= WORKERS)
         # From then on a worker has nothing left to do.
-        last = declaration.trials - WORKERS + 1
+        last = sweep.declaration.trials - WORKERS + 1
         ended = next(mark for mark in self.marks if mark[2] >= last)
         self.wall = ended[0] - begun[0]
         self.rate = 3600 * (ended[2] - begun[2]) / self.wall
@@ -76,18 +75,22 @@ class Sweeping:
         self.marks.append((time.perf_counter(), time.process_time(), progress.ended))
 
 
-def bare_rate(declaration: Declaration, path: Path) -> float:
+def bare_rate(sweep: DeclaredSweep, path: Path) -> float:
     """Trials an hour of two bare processes, which share the trials of a sweep that has ended."""
     import json
 
     with Store.open(path) as store:
         trials = [
-            {"batch_size": trial.key.batch_size, "settings": dict(trial.parameters), "seed": trial.seed}
+            {"batch_size": trial.key.batch_size, "settings": dict(trial.settings), "seed": trial.seed}
             for trial in store.read_trials()
         ]
     processes = []
     for first in range(WORKERS):
-        job = {"trials": trials[first::WORKERS], "max_steps": declaration.max_steps[0], "target": declaration.target}
+        job = {
+            "trials": trials[first::WORKERS],
+            "max_steps": sweep.declaration.max_steps[0],
+            "target": sweep.declaration.target,
+        }
         command = [sys.executable, "-c", BARE, json.dumps(job)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         processes.append((subprocess.Popen(command, **pipes), len(job["trials"])))  # type: ignore[call-overload, arg-type]

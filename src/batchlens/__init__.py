@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batchlens.errors import BatchlensError
     from batchlens.kfac import KFAC
+    from batchlens.report.reproduction import Reproduction, reproduce
+    from batchlens.report.writing import write_report
     from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve, critical_batch_size
     from batchlens.scaling.fitting import Fit, FittedRuns, fit
+    from batchlens.sweep.merging import merge_sweeps
+    from batchlens.sweep.results import SweepResult, read_sweep
+    from batchlens.sweep.running import run_sweep
     from batchlens.theory.bounds import lower_bound_risk, lower_bound_steps
     from batchlens.theory.dynamics import (
         RiskTerms,
@@ -27,9 +32,11 @@ if TYPE_CHECKING:
     from batchlens.theory.rule import UpdateRule
     from batchlens.theory.schedules import Schedule, best_schedule, optimal_schedule
     from batchlens.theory.tuning import BestRisk, Tuned, best_risk, scaling_curve, tune
+    from batchlens.training.data.loading import Dataset, Split
     from batchlens.training.loop import train
     from batchlens.training.recipes import Recipe
     from batchlens.training.record import Record
+    from batchlens.training.spaces import Range, search_spaces
     from batchlens.training.workloads import Workload, find_workload
 
 __version__ = "0.1.0"
@@ -39,15 +46,20 @@ __all__ = [
     "BatchlensError",
     "BestRisk",
     "CriticalBatchSize",
+    "Dataset",
     "Fit",
     "FittedRuns",
     "HittingTime",
     "NoisyQuadratic",
+    "Range",
     "Recipe",
     "Record",
+    "Reproduction",
     "RiskTerms",
     "ScalingCurve",
     "Schedule",
+    "Split",
+    "SweepResult",
     "Tuned",
     "UpdateRule",
     "Workload",
@@ -62,17 +74,23 @@ __all__ = [
     "is_stable",
     "lower_bound_risk",
     "lower_bound_steps",
+    "merge_sweeps",
     "optimal_schedule",
+    "read_sweep",
     "ready_made_schedule",
+    "reproduce",
     "risk",
     "risk_path",
     "risk_terms",
+    "run_sweep",
     "scaling_curve",
+    "search_spaces",
     "steady_state_risk",
     "steps_to_target",
     "train",
     "tune",
     "tune_ready_made",
+    "write_report",
 ]
 
 _NAMES_BY_MODULE = {
@@ -96,9 +114,16 @@ _NAMES_BY_MODULE = {
     "theory.schedules": ["Schedule", "best_schedule", "optimal_schedule"],
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
     "kfac": ["KFAC"],
+    "report.reproduction": ["Reproduction", "reproduce"],
+    "report.writing": ["write_report"],
+    "sweep.merging": ["merge_sweeps"],
+    "sweep.results": ["SweepResult", "read_sweep"],
+    "sweep.running": ["run_sweep"],
+    "training.data.loading": ["Dataset", "Split"],
     "training.loop": ["train"],
     "training.recipes": ["Recipe"],
     "training.record": ["Record"],
+    "training.spaces": ["Range", "search_spaces"],
     "training.workloads": ["Workload", "find_workload"],
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
@@ -111,7 +136,7 @@ if not TYPE_CHECKING:  # a type checker that saw this would accept misspelt name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
             module = import_module(f"{__name__}.{_MODULE_OF[name]}")
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             from batchlens.extras import missing
 
             raise missing(error, name) from None

@@ -21,13 +21,13 @@ def import_extra(module: str) -> Any:
     """
     try:
         return import_module(module)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise missing(error, module) from None
 
 
-def missing(error: ModuleNotFoundError, wanted: str) -> BaseException:
-    """What to say of a module that was not found while `wanted` was asked for; `error` itself where it is not ours."""
-    name = (error.name or "").partition(".")[0]
+def missing(error: ImportError, wanted: str) -> ImportError:
+    """What to say of an import that failed while `wanted` was asked for; `error` itself where it is not ours."""
+    name = (error.name or wanted).partition(".")[0]
     if name not in _EXTRA_OF:
         return error
     what = name if wanted.partition(".")[0] == name else f"{wanted} needs {name}, which"

@@ -203,7 +203,7 @@ def test_effective_learning_rate(
 ) -> None:
     found = fill(tmp_path / "sweep.sqlite", optimizers=(optimizer,), sizes=(16,), trials=1).cells[0].result
     assert found.winner is not None
-    object.__setattr__(found.winner, "parameters", settings)
+    object.__setattr__(found.winner, "settings", settings)
     assert MeasuredCell(found, None).effective_learning_rate == pytest.approx(effective)
 
 

@@ -5,7 +5,7 @@ from random import Random
 from typing import NamedTuple
 
 from batchlens.sweep._declaration import MOST_NUMBERS, Cell, Declaration
-from batchlens.sweep._queue import Agenda
+from batchlens.sweep._queue import Queue
 from batchlens.sweep._search import Generation
 from batchlens.sweep._trial import Key, Status, Task, Trial
 
@@ -43,9 +43,9 @@ def make_generations(declaration: Declaration) -> dict[Cell, list[Generation]]:
     return {cell: [Generation(0, box)] for cell in declaration.cells}
 
 
-def make_agenda(declaration: Declaration, shuffle: int | None = None, repeats: int = 0) -> Agenda:
+def make_agenda(declaration: Declaration, shuffle: int | None = None, repeats: int = 0) -> Queue:
     generations = make_generations(declaration)
-    return Agenda(declaration, [], generations, lambda _, position: position, shuffle=shuffle, repeats=repeats)
+    return Queue(declaration, [], generations, lambda _, position: position, shuffle=shuffle, repeats=repeats)
 
 
 def random_fates(seed: int) -> Fates:
@@ -61,26 +61,26 @@ def random_fates(seed: int) -> Fates:
 
 def make_trial(task: Task, status: Status, taken: int) -> Trial:
     steps = taken if status == "reached" else None
-    return Trial(task.key, task.position, task.parameters, task.seed, status, steps, taken)
+    return Trial(task.key, task.position, task.settings, task.seed, status, steps, taken)
 
 
-def simulate(agenda: Agenda, fates: Fates, workers: int, pruning: bool, seed: int = 0) -> dict[Key, Trial]:
+def simulate(queue: Queue, fates: Fates, workers: int, pruning: bool, seed: int = 0) -> dict[Key, Trial]:
     """Runs step by step, workers at random speeds; limits are known at once."""
     random = Random(seed)
     taken: dict[Key, int] = {}
-    while agenda.running or agenda.open_count:
-        while len(agenda.running) < workers and (task := agenda.take()) is not None:
+    while queue.running or queue.open_count:
+        while len(queue.running) < workers and (task := queue.take()) is not None:
             taken[task.key] = 0
-        key = random.choice(sorted(agenda.running))
+        key = random.choice(sorted(queue.running))
         status, last = fates(key)
-        limit = agenda.limit(key.cell) if pruning else None
+        limit = queue.limit(key.cell) if pruning else None
         if limit is not None and taken[key] > limit:
-            agenda.end(make_trial(agenda.running[key], "pruned", taken[key]))
+            queue.end(make_trial(queue.running[key], "pruned", taken[key]))
             continue
         taken[key] += 1
         if taken[key] == last:
-            agenda.end(make_trial(agenda.running[key], status, last))
-    return dict(agenda.ended)
+            queue.end(make_trial(queue.running[key], status, last))
+    return dict(queue.ended)
 
 
 class Found(NamedTuple):

@@ -34,9 +34,9 @@ def make_search(ends: Sequence[tuple[Status, int]], trials: int = 3, position: f
 @pytest.mark.parametrize("seed", range(40))
 def test_search_is_what_its_definition_says(seed: int, workers: int, pruning: bool) -> None:
     declaration, fates = make_declaration(), random_fates(seed)
-    agenda = make_agenda(declaration, shuffle=seed if seed % 2 else None)
-    ended = simulate(agenda, fates, workers, pruning, seed)
-    for cell, search in agenda.searches.items():
+    queue = make_agenda(declaration, shuffle=seed if seed % 2 else None)
+    ended = simulate(queue, fates, workers, pruning, seed)
+    for cell, search in queue.searches.items():
         numbers = range(MOST_NUMBERS * declaration.trials)
         expected = search_by_definition(
             {n: fates(Key(*cell, n)) for n in numbers}, declaration.trials, declaration.keep
@@ -49,8 +49,8 @@ def test_search_is_what_its_definition_says(seed: int, workers: int, pruning: bo
 def test_pruning_ends_runs_early() -> None:
     taken = []
     for pruning in (True, False):
-        agenda = make_agenda(make_declaration(trials=20))
-        taken.append(sum(trial.steps_taken for trial in simulate(agenda, random_fates(0), 2, pruning).values()))
+        queue = make_agenda(make_declaration(trials=20))
+        taken.append(sum(trial.steps_taken for trial in simulate(queue, random_fates(0), 2, pruning).values()))
     assert taken[0] < taken[1] / 2
 
 

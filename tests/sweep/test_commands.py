@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from batchlens.sweep._declaration import Declaration
+from batchlens.sweep._export import results_table
 from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Task
-from batchlens.sweep.merging import results_table
 from tests.program import run, start
 from tests.sweep.simulation import BUDGET, make_declaration, make_trial
 
@@ -87,7 +87,7 @@ def test_json(swept: tuple[Path, Any]) -> None:
             assert point["statuses"] == result.statuses
             if result.winner is not None:
                 assert (point["winner"], point["steps"]) == (result.winner.key.number, result.winner.steps)
-                assert point["settings"] == result.winner.parameters
+                assert point["settings"] == result.winner.settings
     assert any(point["steps"] for curve in found["curves"] for point in curve["points"])
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep._declaration import Cell, Declaration, Shard
-from batchlens.sweep._declare import cell_reach, cell_space, declare
+from batchlens.sweep._declaration import Cell, Shard
+from batchlens.sweep._declare import DeclaredSweep, declare
+from batchlens.sweep._filling import RETRIES, fill
 from batchlens.sweep._points import unit_point
 from batchlens.sweep._progress import Progress
 from batchlens.sweep._results import cell_results
 from batchlens.sweep._search import MOST_GENERATIONS
 from batchlens.sweep._store import Store
-from batchlens.sweep.merging import merge_stores
-from batchlens.sweep.running import RETRIES, run_sweep
+from batchlens.sweep.merging import merge_sweeps
 from batchlens.training.loop import train
 from batchlens.training.spaces import Range
 
@@ -46,7 +46,7 @@ def steps_taken(path: Path) -> int:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("finished") / "sweep.sqlite"
-    run_sweep(SWEEP, path, workers=2)
+    fill(SWEEP, path, workers=2)
     return path
 
 
@@ -55,15 +55,15 @@ def test_trial_is_the_run_that_its_row_says(finished: Path) -> None:
         trials = store.read_trials(histories=True)
     trial = next(trial for trial in trials if trial.status == "reached")
     key = trial.key
-    arguments = {"seed": trial.seed, "max_steps": 120, "target": SWEEP.target, "threads": 1}
-    record = train("digits", key.optimizer, key.batch_size, trial.parameters, **arguments)  # type: ignore[arg-type]
+    arguments = {"seed": trial.seed, "max_steps": 120, "target": SWEEP.declaration.target, "threads": 1}
+    record = train("digits", key.optimizer, key.batch_size, trial.settings, **arguments)  # type: ignore[arg-type]
     assert (record.status, record.steps, record.best_metric) == (trial.status, trial.steps, trial.metric)
     assert [(entry.step, entry.metric, entry.relation) for entry in record.history] == list(trial.history)
 
 
 def test_second_run_has_nothing_to_do(finished: Path) -> None:
     before = finished.read_bytes()
-    summary = run_sweep(SWEEP, finished)
+    summary = fill(SWEEP, finished)
     assert (summary.ran, summary.complete) == (0, True)
     connection = sqlite3.connect(finished)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -73,7 +73,7 @@ def test_second_run_has_nothing_to_do(finished: Path) -> None:
 
 def test_result_depends_on_neither_order_nor_pruning_nor_workers(finished: Path, tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
-    summary = run_sweep(SWEEP, path, workers=1, pruning=False, shuffle=5)
+    summary = fill(SWEEP, path, workers=1, pruning=False, shuffle=5)
     assert summary.steps_saved == 0
     assert winners(path) == winners(finished)
     taken = {file: steps_taken(file) for file in (finished, path)}
@@ -86,9 +86,9 @@ def test_more_trials_repeats_and_extensions_are_added(finished: Path, tmp_path: 
     path.write_bytes(finished.read_bytes())
     with Store.open(path) as store:
         before = store.read_trials()
-    more = replace(SWEEP, trials=7)
+    more = replace(SWEEP, declaration=replace(SWEEP.declaration, trials=7))
     seen: list[Progress] = []
-    summary = run_sweep(more, path, workers=1, repeats=1, extend=True, watch=seen.append)
+    summary = fill(more, path, workers=1, repeats=1, extend=True, watch=seen.append)
     assert summary.complete
     assert seen[-1].ended <= summary.ended
     with Store.open(path) as store:
@@ -100,10 +100,10 @@ def test_more_trials_repeats_and_extensions_are_added(finished: Path, tmp_path: 
     for result in results:
         assert result.winner is not None
         (repeat,) = result.repeats
-        assert repeat.parameters == result.winner.parameters
+        assert repeat.settings == result.winner.settings
         assert repeat.seed != result.winner.seed
-    assert all(result.counted > more.trials for result in results if result.cell in extended)
-    again = run_sweep(more, path, repeats=1, extend=True)
+    assert all(result.counted > more.declaration.trials for result in results if result.cell in extended)
+    again = fill(more, path, repeats=1, extend=True)
     assert again.ran == 0
 
 
@@ -115,32 +115,32 @@ def test_search_is_extended_until_its_winner_is_inside(tmp_path: Path) -> None:
     spaces = {"sgd": {"learning_rate": rates}}
     sweep = declare("digits", ["sgd"], batch_sizes=[256], trials=4, seed=seed, target=0.9, max_steps=300, spaces=spaces)
     path = tmp_path / "sweep.sqlite"
-    run_sweep(sweep, path, workers=1)
+    fill(sweep, path, workers=1)
     with Store.open(path) as store:
         assert cell_results(store)[0].edges == (("learning_rate", "high"),)
-    run_sweep(sweep, path, workers=1, extend=True)
+    fill(sweep, path, workers=1, extend=True)
     with Store.open(path) as store:
         generations = store.generations()[cell]
         trials = store.read_trials()
         (result,) = cell_results(store)
     assert [generation.box["learning_rate"] for generation in generations[:2]] == [(0.0, 1.0), (0.0, 1.5)]
     assert result.complete
-    assert max(trial.parameters["learning_rate"] for trial in trials) > rates.high
+    assert max(trial.settings["learning_rate"] for trial in trials) > rates.high
     assert not result.edges or len(generations) == MOST_GENERATIONS
-    assert run_sweep(sweep, path, workers=1, extend=True).ran == 0
+    assert fill(sweep, path, workers=1, extend=True).ran == 0
 
 
 @pytest.mark.slow
 def test_shards_together_are_the_sweep(finished: Path, tmp_path: Path) -> None:
     shards = [tmp_path / "1", tmp_path / "2"]
     for index, path in enumerate(shards, start=1):
-        run_sweep(SWEEP, path, workers=1, shard=Shard(index, 2))
-    merge_stores(tmp_path / "all", shards)
-    run_sweep(SWEEP, tmp_path / "all", workers=1)
+        fill(SWEEP, path, workers=1, shard=Shard(index, 2))
+    merge_sweeps(tmp_path / "all", shards)
+    fill(SWEEP, tmp_path / "all", workers=1)
     assert winners(tmp_path / "all") == winners(finished)
 
 
-def crashing(name: str, rates: Range, **changes: int) -> Declaration:
+def crashing(name: str, rates: Range, **changes: int) -> DeclaredSweep:
     spaces = {"sgd": {"learning_rate": rates}}
     sweep = declare(f"{CRASHES}:{name}", ["sgd"], batch_sizes=[256], trials=2, max_steps=20, spaces=spaces)
     return replace(sweep, **changes)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_trial_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
     cell = Cell("sgd", 256)
     points = ([unit_point(seed, cell, number, 1)[0] for number in range(3)] for seed in count())
     seed = next(seed for seed, (first, *others) in enumerate(points) if first > 0.95 and max(others) < 0.5)
-    summary = run_sweep(crashing("deadly", Range(1e-3, 1e3), seed=seed), path, workers=1)
+    summary = fill(crashing("deadly", Range(1e-3, 1e3), seed=seed), path, workers=1)
     assert (summary.complete, summary.failed, summary.retried) == (True, 1, RETRIES)
     with Store.open(path) as store:
         failed, *others = store.read_trials()
@@ -165,11 +165,11 @@ def test_trial_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_trial_without_memory_is_run_again(tmp_path: Path) -> None:
     sweep = crashing("hungry", Range(1e-3, 1e-2), trials=1)
-    summary = run_sweep(sweep, tmp_path / "sweep.sqlite", workers=1)
+    summary = fill(sweep, tmp_path / "sweep.sqlite", workers=1)
     assert summary.failed == summary.ended == 5
     assert summary.retried == RETRIES * 5
-    assert run_sweep(sweep, tmp_path / "sweep.sqlite", workers=1).ran == 0
-    assert run_sweep(sweep, tmp_path / "sweep.sqlite", workers=1, retry_failed=True).ran == 5
+    assert fill(sweep, tmp_path / "sweep.sqlite", workers=1).ran == 0
+    assert fill(sweep, tmp_path / "sweep.sqlite", workers=1, retry_failed=True).ran == 5
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_trial_without_memory_is_run_again(tmp_path: Path) -> None:
 def test_error_that_every_trial_would_meet_ends_the_sweep(tmp_path: Path, name: str, message: str) -> None:
     path = tmp_path / "sweep.sqlite"
     with pytest.raises(BatchlensError, match=message):
-        run_sweep(crashing(name, Range(1e-3, 1e-2)), path, workers=1)
+        fill(crashing(name, Range(1e-3, 1e-2)), path, workers=1)
     if name == "absent":  # told before anything is made
         assert not path.exists()
         return
@@ -193,28 +193,28 @@ def test_error_that_every_trial_would_meet_ends_the_sweep(tmp_path: Path, name: 
 
 def test_store_of_another_sweep_is_refused(finished: Path) -> None:
     with pytest.raises(BatchlensError, match=r"holds another sweep: target is 0\.9, not 0\.8"):
-        run_sweep(replace(SWEEP, target=0.8), finished)
+        fill(replace(SWEEP, declaration=replace(SWEEP.declaration, target=0.8)), finished)
 
 
 @pytest.mark.parametrize(("name", "value"), [("workers", 0), ("device", "gpu")])
 def test_bad_arguments_leave_no_store_behind(tmp_path: Path, name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"`{name}` must be"):
-        run_sweep(SWEEP, tmp_path / "a", **{name: value})  # type: ignore[arg-type]
+        fill(SWEEP, tmp_path / "a", **{name: value})  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_data_leaves_no_store_behind(tmp_path: Path) -> None:
     sweep = declare("simple_cnn_mnist", ["sgd"], batch_sizes=[64], trials=1)
     with pytest.raises(BatchlensError, match="batchlens data fetch mnist"):
-        run_sweep(sweep, tmp_path / "a", data_dir=tmp_path)
+        fill(sweep, tmp_path / "a", data_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_arguments_that_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`repeats` and `extend` need the whole sweep"):
-        run_sweep(SWEEP, tmp_path / "a", shard=Shard(1, 2), repeats=1)
+        fill(SWEEP, tmp_path / "a", shard=Shard(1, 2), repeats=1)
     with pytest.raises(ValueError, match="give one of them"):
-        run_sweep(SWEEP, tmp_path / "a", workers=1, ray="auto")
+        fill(SWEEP, tmp_path / "a", workers=1, ray="auto")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
@@ -222,11 +222,11 @@ def test_signal_stops_a_sweep_and_says_how_to_go_on(tmp_path: Path, number: sign
     path = tmp_path / "sweep.sqlite"
     code = f"""
 from batchlens.sweep._search import MOST_GENERATIONS
-from batchlens.sweep._declare import declare
-from batchlens.sweep.running import SweepInterrupted, run_sweep
+from batchlens.sweep._declare import DeclaredSweep, declare
+from batchlens.sweep._filling import SweepInterrupted, fill
 sweep = declare("digits", ["sgd"], batch_sizes=[8], trials=50, max_steps=100_000, target=1.0)
 try:
-    run_sweep(sweep, {str(path)!r}, workers=1, watch=lambda progress: print(progress.running, flush=True))
+    fill(sweep, {str(path)!r}, workers=1, watch=lambda progress: print(progress.running, flush=True))
 except SweepInterrupted as interrupted:
     print(interrupted)
 """
@@ -245,15 +245,16 @@ except SweepInterrupted as interrupted:
 
 def test_space_of_a_cell_is_the_declared_one() -> None:
     sweep = declare("resnet32_cifar10", ["sgd"], batch_sizes=[64], spaces={"sgd": {"learning_rate": Range(0.1, 0.2)}})
-    space = cell_space(sweep, Cell("sgd", 64))
+    space = sweep.space(Cell("sgd", 64))
     assert space["learning_rate"] == Range(0.1, 0.2)
-    assert space["decay_steps"].high == sweep.budget(64)
-    assert json.loads(sweep.as_json())["spaces"]["sgd"]["decay_steps"] == [0.02, 1.0, "log"]
+    assert space["decay_steps"].high == sweep.declaration.budget(64)
+    assert json.loads(sweep.declaration.as_json())["spaces"]["sgd"]["decay_steps"] == [0.02, 1.0, "log"]
 
 
 def test_reach_ends_where_settings_must() -> None:
     space = {"learning_rate": Range(0.1, 1.0), "momentum": Range(0.5, 0.99, "log_one_minus")}
-    reach = cell_reach(Cell("momentum", 64), space)
+    sweep = declare("digits", ["momentum"], batch_sizes=[64], spaces={"momentum": space})
+    reach = sweep.reach(Cell("momentum", 64))
     assert reach["learning_rate"] == (float("-inf"), float("inf"))
     assert space["momentum"].at(reach["momentum"][0]) == pytest.approx(0)
     assert reach["momentum"][1] == float("inf")

@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from batchlens.sweep._declare import declare
+from batchlens.sweep._filling import fill
 from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
-from batchlens.sweep.running import run_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")]
 
@@ -23,12 +23,12 @@ ARGUMENTS = 'dict(optimizers=["sgd", "momentum"], batch_sizes=[128, 512], trials
 SWEEP = declare("digits", **eval(ARGUMENTS))
 PROGRAM = f"""
 import sys
-from batchlens.sweep import running as execute
+from batchlens.sweep import _filling as execute
 from batchlens.sweep._declare import declare
 
 execute._WATCH = 0.0
 sweep = declare("digits", **{ARGUMENTS})
-execute.run_sweep(sweep, sys.argv[1], workers=2, watch=lambda progress: print(progress.ended, flush=True))
+execute.fill(sweep, sys.argv[1], workers=2, watch=lambda progress: print(progress.ended, flush=True))
 """
 
 
@@ -94,7 +94,7 @@ def outcome(path: Path) -> list[object]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     path = tmp_path_factory.mktemp("undisturbed") / "sweep.sqlite"
-    run_sweep(SWEEP, path, workers=2)
+    fill(SWEEP, path, workers=2)
     return outcome(path)
 
 
@@ -119,7 +119,7 @@ def test_sweep_killed_at_random_moments(tmp_path: Path, undisturbed: list[object
                 time.sleep(0.05)
             assert not any(map(is_alive, workers))
         rounds += 1
-        run_sweep(SWEEP, path, workers=2)
+        fill(SWEEP, path, workers=2)
         assert outcome(path) == undisturbed
     print(f"killed {kills} times in {rounds} sweeps")
 

@@ -10,10 +10,10 @@ import pytest
 
 from batchlens.errors import BatchlensError
 from batchlens.sweep._declare import declare
+from batchlens.sweep._filling import fill
 from batchlens.sweep._progress import Progress
 from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
-from batchlens.sweep.running import run_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("ray")]
 
@@ -36,7 +36,7 @@ def outcome(path: Path) -> list[object]:
 
 def test_missing_cluster_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BatchlensError, match="no Ray cluster at auto: ") as caught:
-        run_sweep(SWEEP, tmp_path / "ray.sqlite", ray="auto")
+        fill(SWEEP, tmp_path / "ray.sqlite", ray="auto")
     assert "\n" not in str(caught.value)
 
 
@@ -53,7 +53,7 @@ def test_lost_node_costs_nothing_but_time(tmp_path: Path) -> None:
             time.sleep(0.2)
 
     try:
-        summary = run_sweep(SWEEP, tmp_path / "ray.sqlite", ray=cluster.address, watch=kill_midway)
+        summary = fill(SWEEP, tmp_path / "ray.sqlite", ray=cluster.address, watch=kill_midway)
     finally:
         cluster.shutdown()
     assert killed.is_set()
@@ -61,5 +61,5 @@ def test_lost_node_costs_nothing_but_time(tmp_path: Path) -> None:
     assert summary.failed == 0
     assert summary.retried > 0
     print(f"{summary.ended} trials in {summary.seconds:.0f} s, {summary.retried} run again after the node was lost")
-    run_sweep(SWEEP, tmp_path / "local.sqlite", workers=2)
+    fill(SWEEP, tmp_path / "local.sqlite", workers=2)
     assert outcome(tmp_path / "ray.sqlite") == outcome(tmp_path / "local.sqlite")

@@ -12,10 +12,11 @@ import pytest
 from batchlens.errors import BatchlensError
 from batchlens.sweep import _lock as lock
 from batchlens.sweep._declaration import Cell
+from batchlens.sweep._export import export_csv
 from batchlens.sweep._search import Generation
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Trial
-from batchlens.sweep.merging import export_csv, merge_stores
+from batchlens.sweep.merging import merge_sweeps
 from tests.sweep.simulation import make_declaration
 
 SWEEP = make_declaration()
@@ -26,7 +27,7 @@ def make_trial(number: int = 0, **changes: object) -> Trial:
     trial = Trial(
         key=Key(*CELL, number),
         position={"learning_rate": 0.5, "momentum": 0.9},
-        parameters={"learning_rate": 0.1, "momentum": 0.9},
+        settings={"learning_rate": 0.1, "momentum": 0.9},
         seed=7,
         status="reached",
         steps=12,
@@ -65,13 +66,14 @@ def test_tables_as_frames(store: Store) -> None:
     store.add(make_trial(1, status="pruned", steps=None, metric=None, history=((0, 0.1, "<="),)))
     trials, histories = store.trials(), store.histories()
     assert trials["steps"].isna().tolist() == [False, True]
-    assert trials["parameters"][0] == {"learning_rate": 0.1, "momentum": 0.9}
+    assert trials.loc[0, ["learning_rate", "momentum"]].tolist() == [0.1, 0.9]
+    assert {"settings", "position", "versions"}.isdisjoint(trials.columns)
     assert histories[["number", "step"]].to_numpy().tolist() == [[0, 0], [0, 12], [1, 0]]
 
 
 def test_frames_of_an_empty_store(store: Store, tmp_path: Path) -> None:
     assert len(store.trials()) == len(store.histories()) == 0
-    export_csv(store, tmp_path / "tables")
+    export_csv(store.path, tmp_path / "tables")
 
 
 def test_trial_is_never_kept_twice(store: Store) -> None:
@@ -234,7 +236,7 @@ def test_no_write_ahead_log(store: Store) -> None:
 
 def test_csv_files(store: Store, tmp_path: Path) -> None:
     store.add(make_trial())
-    files = export_csv(store, tmp_path / "tables")
+    files = export_csv(store.path, tmp_path / "tables")
     assert [file.name for file in files] == ["results.csv", "trials.csv", "histories.csv"]
     header, row = (tmp_path / "tables" / "trials.csv").read_text(encoding="utf-8").splitlines()
     assert header.startswith("optimizer,batch_size,number,repeat,learning_rate,momentum,status,steps,")
@@ -251,7 +253,7 @@ def write_store(path: Path, *trials: Trial, seed: int = 0, shard: str = "") -> P
 def test_merge_joins_shards(tmp_path: Path) -> None:
     trials = [make_trial(number) for number in range(4)]
     inputs = [write_store(tmp_path / f"{index}", *trials[index::2], shard=f"{index + 1}/2") for index in (0, 1)]
-    merge_stores(tmp_path / "out", inputs)
+    merge_sweeps(tmp_path / "out", inputs)
     with Store.open(tmp_path / "out") as merged:
         assert merged.read_trials(histories=True) == trials
         assert merged.shard == ""
@@ -260,7 +262,7 @@ def test_merge_joins_shards(tmp_path: Path) -> None:
 def test_merge_keeps_of_two_trials_the_one_that_says_more(tmp_path: Path) -> None:
     pruned = make_trial(0, status="pruned", steps=None)
     inputs = [write_store(tmp_path / "a", pruned), write_store(tmp_path / "b", make_trial(0))]
-    merge_stores(tmp_path / "out", inputs)
+    merge_sweeps(tmp_path / "out", inputs)
     with Store.open(tmp_path / "out") as merged:
         assert merged.read_trials(histories=True) == [make_trial(0)]
 
@@ -268,11 +270,11 @@ def test_merge_keeps_of_two_trials_the_one_that_says_more(tmp_path: Path) -> Non
 def test_merge_refuses_other_sweeps_and_files_that_exist(tmp_path: Path) -> None:
     inputs = [write_store(tmp_path / "a"), write_store(tmp_path / "b", seed=1)]
     with pytest.raises(BatchlensError, match="are of different sweeps: seed is 0, not 1"):
-        merge_stores(tmp_path / "out", inputs)
+        merge_sweeps(tmp_path / "out", inputs)
     with pytest.raises(BatchlensError, match="is there already"):
-        merge_stores(tmp_path / "a", inputs)
+        merge_sweeps(tmp_path / "a", inputs)
 
 
 def test_merge_refuses_a_store_in_use(store: Store, path: Path, tmp_path: Path) -> None:
     with pytest.raises(BatchlensError, match="is in use"):
-        merge_stores(tmp_path / "out", [path])
+        merge_sweeps(tmp_path / "out", [path])

@@ -1,26 +1,26 @@
 """Sweeps: running them, reporting on them, joining their parts."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import batchlens as bl
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.cli.progress import progress_bar
-from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table
+from batchlens.cli.progress import Lines, is_watched, progress_bar
+from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, plain, print_json, print_table
 from batchlens.extras import import_extra
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.text import Text
 
-    from batchlens.sweep._curves import MeasuredCell, MeasuredSweep
+    from batchlens.sweep._curves import MeasuredCell
     from batchlens.sweep._progress import CellProgress, Progress
-    from batchlens.sweep.running import Summary
+    from batchlens.sweep.results import SweepResult
 
 _FILE = click.Path(path_type=Path)
 
@@ -40,12 +40,18 @@ _FILE = click.Path(path_type=Path)
               help="Where the target is to be reached.")  # fmt: skip
 @click.option("--max-steps", type=WHOLE, help="Step budget of a run; the workload's by default.")
 @click.option("--keep", type=WHOLE, default=5, show_default=True,
-              help="So many of the best trials are known exactly; slower ones may be cut short.")  # fmt: skip
-@click.option("--repeats", type=WHOLE, default=0, show_default=True, help="Train each winner with so many other seeds.")
+              help="How many of the best trials are known exactly; slower ones may be cut short.")  # fmt: skip
+@click.option(
+    "--repeats",
+    type=WHOLE,
+    default=0,
+    show_default=True,
+    help="With how many other seeds each winner is trained again.",
+)
 @click.option("--no-pruning", is_flag=True, help="Let every trial run to its end; the winners are the same.")
 @click.option("--extend", is_flag=True, help="Widen search spaces near whose edge the winner is.")
 @click.option("--retry-failed", is_flag=True, help="Run trials again that failed in earlier runs.")
-@click.option("--workers", type=WHOLE, help="Processes of this machine; one a core by default.")
+@click.option("--workers", type=WHOLE, help="Processes of this machine; one per core by default.")
 @click.option("--ray", help="Address of a Ray cluster to run on instead, or auto.")
 @click.option("--cpus", type=WHOLE, default=1, show_default=True, help="Of each trial.")
 @click.option("--gpus", type=NUMBER, default=0, show_default=True, help="Of each trial.")
@@ -54,23 +60,7 @@ _FILE = click.Path(path_type=Path)
 @data_dir_option
 @json_option
 def sweep_command(
-    workload: str,
-    optimizers: list[str],
-    batch_sizes: list[int] | None,
-    store: Path,
-    repeats: int,
-    no_pruning: bool,
-    extend: bool,
-    retry_failed: bool,
-    workers: int | None,
-    ray: str | None,
-    cpus: int,
-    gpus: float,
-    shard: str | None,
-    device: str | None,
-    data_dir: Path | None,
-    as_json: bool,
-    **options: Any,
+    workload: str, optimizers: list[str], store: Path, no_pruning: bool, as_json: bool, **options: Any
 ) -> None:
     """Tune every optimizer at every batch size.
 
@@ -84,36 +74,15 @@ def sweep_command(
       batchlens report digits.sqlite
     """
     import_extra("torch")
-    from batchlens.checks import require_number
-    from batchlens.sweep._declaration import Shard
-    from batchlens.sweep._declare import declare
-    from batchlens.sweep.running import SweepInterrupted, run_sweep
+    from batchlens.sweep.running import SweepInterrupted
 
-    part = None if shard is None else Shard.parse(shard)
-    sizes = None if batch_sizes is None else sorted(set(batch_sizes))
-    declaration = declare(workload, optimizers, batch_sizes=sizes, **options)
     with _live_table(workload) as watch:
         try:
-            summary = run_sweep(
-                declaration,
-                store,
-                workers=workers,
-                ray=ray,
-                cpus=cpus,
-                gpus=require_number("gpus", gpus, low=0),
-                shard=part,
-                pruning=not no_pruning,
-                repeats=repeats,
-                extend=extend,
-                retry_failed=retry_failed,
-                data_dir=data_dir,
-                device=device,
-                watch=watch,
-            )
+            result = bl.run_sweep(workload, optimizers, store=store, pruning=not no_pruning, watch=watch, **options)
         except SweepInterrupted as stopped:
             kept = f"with {stopped.ended:,} trials in {stopped.path}, {stopped.ran:,} of them from this run"
             raise click.Abort(f"{kept}; run the same command again to go on.") from None
-    _print_sweep(_read(store), summary, as_json)
+    _print_sweep(result, as_json)
 
 
 @click.command("report")
@@ -134,14 +103,12 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
       batchlens report digits.sqlite
       batchlens report digits.sqlite --out page --csv tables
     """
-    from batchlens.report._sweep.page import MOST_PANELS, write_sweep_report
+    from batchlens.sweep._export import export_csv
 
-    sweep = _read(file)
-    folder = file.with_name(f"{file.stem}-report") if out is None else out
-    with progress_bar("Drawing", MOST_PANELS) as advance:
-        write_sweep_report(sweep, folder, advance)
-    tables = [] if csv is None else _export(file, csv)
-    page = folder / "index.html"
+    sweep = bl.read_sweep(file)
+    with progress_bar("Drawing") as advance:
+        page = bl.write_report(file, out, progress=advance)
+    tables = [] if csv is None else export_csv(file, csv)
     if as_json:
         print_json({**sweep.as_document(), "page": str(page), "csv": list(map(str, tables))})
         return
@@ -165,47 +132,29 @@ def merge_command(out: Path, inputs: tuple[Path, ...], as_json: bool) -> None:
     Example:
       batchlens merge digits.sqlite part1.sqlite part2.sqlite
     """
-    from batchlens.sweep.merging import merge_stores
-
-    merge_stores(out, inputs)
-    sweep = _read(out)
-    done = sum(cell.result.complete for cell in sweep.cells)
+    bl.merge_sweeps(out, inputs)
+    sweep = bl.read_sweep(out)
     if as_json:
         print_json(
             {
                 "store": str(out),
-                "ended": sweep.trials,
-                "cells_done": done,
+                "ended": sweep.ended,
+                "cells_done": sweep.cells_done,
                 "cells": len(sweep.cells),
                 "complete": sweep.complete,
             }
         )
         return
-    click.echo(f"{out}: {sweep.trials:,} trials; {done} of {len(sweep.cells)} searches are complete.")
+    click.echo(f"{out}: {sweep.ended:,} trials; {sweep.cells_done} of {len(sweep.cells)} searches are complete.")
     if not sweep.complete:
         click.echo(f"What is missing: batchlens sweep {sweep.declaration.workload} ... --store {out}")
 
 
-def _read(path: Path) -> "MeasuredSweep":
-    from batchlens.sweep._curves import read_sweep
-    from batchlens.sweep._store import Store
-
-    with Store.open(path) as store:
-        return read_sweep(store)
-
-
-def _export(path: Path, folder: Path) -> list[Path]:
-    from batchlens.sweep._store import Store
-    from batchlens.sweep.merging import export_csv
-
-    with Store.open(path) as store:
-        return export_csv(store, folder)
-
-
-def _print_sweep(sweep: "MeasuredSweep", summary: "Summary", as_json: bool) -> None:
+def _print_sweep(sweep: "SweepResult", as_json: bool) -> None:
+    summary = sweep.summary
+    assert summary is not None
     if as_json:
-        names = ("ran", "failed", "retried", "seconds")
-        did = {name: value for name, value in asdict(summary).items() if name in names}
+        did = {name: getattr(summary, name) for name in ("ran", "failed", "retried", "seconds")}
         print_json({"store": str(summary.path), **did, **sweep.as_document()})
         return
     _print_cells(sweep)
@@ -214,34 +163,46 @@ def _print_sweep(sweep: "MeasuredSweep", summary: "Summary", as_json: bool) -> N
     click.echo(f"More: batchlens report {summary.path}")
 
 
-def _print_critical(sweep: "MeasuredSweep") -> None:
+def _print_critical(sweep: "SweepResult") -> None:
     from batchlens.report._sweep.page import estimate_words
 
-    rows = [
-        {"optimizer": curve.optimizer, **dict(zip(("knee", "overhead", "fit"), estimate_words(curve), strict=True))}
-        for curve in sweep.curves
-    ]
+    rows = []
+    for curve in sweep.measured:
+        done = sum(cell.result.complete for cell in curve.cells)
+        rows.append(
+            {
+                "optimizer": curve.optimizer,
+                **dict(zip(("knee", "overhead", "fit"), estimate_words(curve), strict=True)),
+                **({} if sweep.complete else {"searches": f"{done} of {len(curve.cells)} complete"}),
+            }
+        )
     print_table("Critical batch size (95% interval)", columns_of(rows))
 
 
-def _print_cells(sweep: "MeasuredSweep") -> None:
+def _print_cells(sweep: "SweepResult") -> None:
     declaration = sweep.declaration
     where = f"{declaration.target:g} on the {declaration.target_on} set"
     repeated = any(cell.result.repeats for cell in sweep.cells)
     rows = [_cell_row(cell, repeated) for cell in sweep.cells]
     print_table(f"{declaration.workload} ({declaration.size}): fewest steps to {where}", columns_of(rows))
+    for optimizer, notes in sweep.notes.items():
+        for note in notes:
+            click.echo(plain(f"{optimizer}: {note}."))
 
 
 def _cell_row(cell: "MeasuredCell", repeated: bool) -> dict[str, Any]:
     from batchlens.report._sweep.page import settings_words
 
     none = {"not_reached": "no winner", "unfinished": "unfinished"}
+    steps = none.get(cell.status, cell.steps)
+    if cell.steps is not None and not cell.result.complete:
+        steps = f"{cell.steps:,} (unfinished)"
     others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}
     seeds = ", ".join("-" if steps is None else f"{steps:,}" for steps in cell.result.repeat_steps())
     return {
         "optimizer": cell.result.cell.optimizer,
         "batch_size": cell.batch_size,
-        "steps": none.get(cell.status, cell.steps),
+        "steps": steps,
         "95% interval": "" if cell.interval is None else str(cell.interval),
         **({"other_seeds": seeds} if repeated else {}),
         "learning_rate": cell.settings.get("learning_rate"),
@@ -252,9 +213,10 @@ def _cell_row(cell: "MeasuredCell", repeated: bool) -> dict[str, Any]:
 
 @contextmanager
 def _live_table(workload: str) -> Iterator[Callable[["Progress"], None] | None]:
-    """Cells done, time left and the best steps so far, where a person is looking."""
-    if not sys.stderr.isatty():
-        yield None
+    """Cells done, time left and the best steps so far: live where a person is looking, else a line a minute."""
+    if not is_watched():
+        lines = Lines()
+        yield lambda now: lines.say(lambda: _line(workload, now))
         return
     from rich.console import Console
     from rich.live import Live
@@ -268,11 +230,6 @@ def _show(workload: str, now: "Progress") -> "Group":
     from rich.table import Table
     from rich.text import Text
 
-    left = "" if now.seconds_left is None else f", about {timedelta(seconds=round(now.seconds_left))} left"
-    line = (
-        f"{workload}: {now.cells_done} of {len(now.cells)} searches complete, {now.ended:,} trials, "
-        f"{now.running} running{left}"
-    )
     cells = {entry.cell: entry for entry in now.cells}
     sizes = sorted({cell.batch_size for cell in cells})
     table = Table("best steps", *(f"{size:,}" for size in sizes))
@@ -280,12 +237,22 @@ def _show(workload: str, now: "Progress") -> "Group":
         column.justify = "right"
     for optimizer in dict.fromkeys(cell.optimizer for cell in cells):
         found = {cell.batch_size: entry for cell, entry in cells.items() if cell.optimizer == optimizer}
-        table.add_row(optimizer, *(_best(found[size]) for size in sizes))
-    return Group(Text(line), table)
+        table.add_row(Text(optimizer), *(_best(found[size]) for size in sizes))
+    return Group(Text(plain(_line(workload, now))), table)
 
 
-def _best(entry: "CellProgress") -> str:
+def _line(workload: str, now: "Progress") -> str:
+    left = "" if now.seconds_left is None else f", about {timedelta(seconds=round(now.seconds_left))} left"
+    return (
+        f"{workload}: {now.cells_done} of {len(now.cells)} searches complete, {now.ended:,} trials, "
+        f"{now.running} running{left}"
+    )
+
+
+def _best(entry: "CellProgress") -> "Text":
     """Bold once the search is complete."""
+    from rich.text import Text
+
     if entry.best_steps is None:
-        return "none" if entry.complete else f"{entry.counted}/{entry.trials}"
-    return f"[bold]{entry.best_steps:,}[/bold]" if entry.complete else f"{entry.best_steps:,}"
+        return Text("none" if entry.complete else f"{entry.counted}/{entry.trials}")
+    return Text(f"{entry.best_steps:,}", "bold" if entry.complete else "")

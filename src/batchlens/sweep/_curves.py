@@ -5,7 +5,7 @@ and takes the best.  The best of fewer distinct trials can only be slower, so an
 found.  One of a critical batch size is widened to what was found, where the percentiles leave that out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,7 @@ from batchlens.scaling._critical import DEFINITIONS, Definition
 from batchlens.scaling._intervals import Estimate, Interval, critical_ends, interval_of_logs, percentile_interval
 from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve
 from batchlens.sweep._declaration import Declaration
-from batchlens.sweep._results import CellResult, cell_results
-from batchlens.sweep._store import Store
+from batchlens.sweep._results import CellResult
 
 RESAMPLES = 1000
 
@@ -49,7 +48,7 @@ class MeasuredCell:
     @property
     def settings(self) -> Mapping[str, float]:
         """The winner's."""
-        return {} if self.result.winner is None else self.result.winner.parameters
+        return {} if self.result.winner is None else self.result.winner.settings
 
     @property
     def effective_learning_rate(self) -> float | None:
@@ -76,72 +75,7 @@ class MeasuredCurve:
         return self.curve.optimizer
 
 
-@dataclass(frozen=True)
-class MeasuredSweep:
-    """A sweep as far as its store goes.
-
-    Arguments:
-        versions: of what ran the trials, several where they differ.
-        trials, steps, seconds: of all trials, repeats included.
-        steps_saved: by pruning, at most.
-    """
-
-    name: str
-    declaration: Declaration
-    shard: str
-    curves: tuple[MeasuredCurve, ...]
-    versions: Mapping[str, str]
-    trials: int
-    steps: int
-    seconds: float
-    steps_saved: int
-
-    @property
-    def cells(self) -> list[MeasuredCell]:
-        """Optimizer by optimizer."""
-        return [cell for curve in self.curves for cell in curve.cells]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every search has all its trials."""
-        return all(cell.result.complete for cell in self.cells)
-
-    def as_document(self) -> dict[str, Any]:
-        """For JSON."""
-        declaration = self.declaration
-        names = ("workload", "size", "target", "target_on", "trials", "seed")
-        return {
-            **{name: getattr(declaration, name) for name in names},
-            "complete": self.complete,
-            "cells": len(self.cells),
-            "cells_done": sum(cell.result.complete for cell in self.cells),
-            "ended": self.trials,
-            "steps_saved_at_most": self.steps_saved,
-            "curves": [_curve_document(curve) for curve in self.curves],
-        }
-
-
-def read_sweep(store: Store) -> MeasuredSweep:
-    """What a store says."""
-    declaration, results, trials = store.declaration, cell_results(store), store.read_trials()
-    seeded = list(enumerate(results))
-    return MeasuredSweep(
-        name=store.path.name,
-        declaration=declaration,
-        shard=store.shard,
-        curves=tuple(
-            _measure(name, [(seed, result) for seed, result in seeded if result.cell.optimizer == name], declaration)
-            for name in declaration.optimizers
-        ),
-        versions=_join(trial.versions for trial in trials),
-        trials=len(trials),
-        steps=sum(trial.steps_taken for trial in trials),
-        seconds=sum(trial.seconds for trial in trials),
-        steps_saved=sum(result.steps_saved for result in results),
-    )
-
-
-def _measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: Declaration) -> MeasuredCurve:
+def measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: Declaration) -> MeasuredCurve:
     seeded = sorted(seeded, key=lambda entry: entry[1].cell.batch_size)
     resampled = np.stack([result.bootstrap(RESAMPLES, seed) for seed, result in seeded], axis=1)
     cells = tuple(
@@ -154,6 +88,8 @@ def _measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: 
         [cell.settings for cell in cells],
         optimizer=optimizer,
         target=declaration.target,
+        statuses=[cell.status for cell in cells],
+        intervals=[cell.interval for cell in cells],
     )
     told = all(cell.interval is not None for cell in cells if cell.steps is not None)
     found = [curve.critical_batch_size(definition) for definition in DEFINITIONS]
@@ -193,18 +129,12 @@ def _resampled_ends(
     return log_low, log_high
 
 
-def _join(versions: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """What all have in common, and where they differ every one."""
-    seen: dict[str, dict[str, None]] = {}
-    for entry in versions:
-        for name, version in entry.items():
-            seen.setdefault(name, {})[version] = None
-    return {name: ", ".join(sorted(found)) for name, found in seen.items()}
-
-
-def _curve_document(curve: MeasuredCurve) -> dict[str, Any]:
+def curve_document(curve: MeasuredCurve) -> dict[str, Any]:
+    """One optimizer, for JSON."""
     return {
         "optimizer": curve.optimizer,
+        "target": curve.curve.target,
+        "complete": all(cell.result.complete for cell in curve.cells),
         "critical_batch_size": curve.estimates[0].critical_batch_size._asdict(),
         "critical_batch_sizes": [
             {**entry.critical_batch_size._asdict(), "interval": _ends(entry.interval)} for entry in curve.estimates

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from batchlens.checks import require_number, require_whole
 
-# A cell is given up after so many times the trials asked for, however many of them diverged.
+# A cell is given up after this many times the trials asked for, however many of them diverged.
 MOST_NUMBERS = 5
 # Added to the batch size, makes steps of different batch sizes roughly comparable in time.
 _STEP_OVERHEAD = 100
@@ -55,15 +55,21 @@ class Shard:
 
 @dataclass(frozen=True)
 class Declaration:
-    """Everything that the result of a sweep depends on; `sweep.declare.declare` fills it in from a workload.
+    """Everything that the result of a sweep depends on; `declare` fills it in from a workload.
 
     Arguments:
+        workload: its name, or FILE.py:NAME.
+        size: "laptop" or "paper".
+        optimizers: their names.
+        batch_sizes: of every optimizer.
         trials: of each optimizer and batch size, not counting those that diverge before the best reaches the target.
         seed: of the search points and of the runs.
-        target, target_on: what counts as trained, on the "validation" or the "train" set.
-        max_steps: the step budget of a run, one a batch size.
+        target: what counts as trained,
+        target_on: on the "validation" or the "train" set.
+        max_steps: the step budget of a run, one per batch size.
         keep: how many of the best trials of a cell are known exactly; slower ones may be pruned.
-        spaces: low, high and scale of every setting, one space an optimizer, as `Workload.spaces` has them.
+        spaces: low, high and scale of every setting, one space for each optimizer, as `Workload.spaces` has them.
+        source: a digest of the workload where it is not one of the published ones.
     """
 
     workload: str
@@ -77,6 +83,7 @@ class Declaration:
     max_steps: tuple[int, ...]
     keep: int
     spaces: Spaces
+    source: str = ""
 
     def __post_init__(self) -> None:
         for name, values in (("optimizers", self.optimizers), ("batch_sizes", self.batch_sizes)):
@@ -106,6 +113,11 @@ class Declaration:
         """Roughly in proportion to the time of a run that uses up its budget."""
         return self.budget(cell.batch_size) * (cell.batch_size + _STEP_OVERHEAD)
 
+    def _where(self) -> str:
+        """The file that the workload lies in, or what else it is."""
+        file, colon, _ = self.workload.rpartition(":")
+        return file if colon else f"the workload {self.workload}"
+
     def as_json(self) -> str:
         """One JSON object; `from_json` is its inverse."""
         return json.dumps(asdict(self))
@@ -124,12 +136,16 @@ class Declaration:
 
     def differences(self, other: "Declaration") -> list[str]:
         """What the two do not share, beside the number of trials: "seed is 0, not 1"."""
-        names = [field.name for field in fields(self) if field.name not in ("trials", "spaces")]
+        names = [field.name for field in fields(self) if field.name not in ("trials", "spaces", "source")]
         found = [
             f"{name} is {_words(getattr(self, name))}, not {_words(getattr(other, name))}"
             for name in names
             if getattr(self, name) != getattr(other, name)
         ]
+        if self.workload == other.workload and self.source != other.source:
+            found.append(
+                f"{self._where()} has changed: its digest is {_digest(self.source)}, not {_digest(other.source)}"
+            )
         shared = [name for name in self.spaces if name in other.spaces]
         return found + [
             f"the range of {setting} for {optimizer} is {_words(self.spaces[optimizer].get(setting))}, "
@@ -138,6 +154,10 @@ class Declaration:
             for setting in {**self.spaces[optimizer], **other.spaces[optimizer]}
             if self.spaces[optimizer].get(setting) != other.spaces[optimizer].get(setting)
         ]
+
+
+def _digest(source: str) -> str:
+    return source[:12] or "not known"
 
 
 def _words(value: object) -> str:

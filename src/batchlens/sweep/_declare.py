@@ -1,8 +1,12 @@
 """From a workload to a sweep of it, and from a point of a search to settings."""
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+
+import torch
 
 from batchlens.checks import require_choice, require_sequence, require_whole
 from batchlens.sweep._declaration import Cell, Declaration
@@ -15,8 +19,39 @@ from batchlens.training.workloads import Workload, find_workload
 _ANY = Setting()
 
 
+@dataclass(frozen=True)
+class DeclaredSweep:
+    """A sweep and the workload that it is of.
+
+    `named` is whether another process finds the workload by the declaration's name.
+    """
+
+    declaration: Declaration
+    workload: Workload
+    named: bool
+
+    def space(self, cell: Cell) -> dict[str, Range]:
+        """The ranges of a cell's settings."""
+        declaration = self.declaration
+        ranges = {
+            setting: Range(low, high, scale)  # type: ignore[arg-type]
+            for setting, (low, high, scale) in declaration.spaces[cell.optimizer].items()
+        }
+        workload = replace(self.workload, spaces={cell.optimizer: ranges})
+        return dict(workload.space(cell.optimizer, declaration.budget(cell.batch_size)))
+
+    def reach(self, cell: Cell) -> Box:
+        """Where the settings of a cell must end, in units of their ranges."""
+        known = recipe_named(cell.optimizer).settings
+        reach = {}
+        for name, range_ in self.space(cell).items():
+            setting = known.get(name, _ANY)
+            reach[name] = (_position(range_, setting.low, -math.inf), _position(range_, setting.high, math.inf))
+        return reach
+
+
 def declare(
-    workload: str,
+    workload: str | Workload,
     optimizers: Sequence[str],
     *,
     size: str = "laptop",
@@ -28,22 +63,15 @@ def declare(
     max_steps: int | None = None,
     keep: int = 5,
     spaces: Mapping[str, Space] | None = None,
-) -> Declaration:
-    """A sweep with the workload's values for what is None.
+) -> DeclaredSweep:
+    """A sweep with the workload's values for what is None; arguments as for `run_sweep`.
 
-    Arguments:
-        workload: the name of one, or "my_file.py:name".
-        optimizers: names such as "momentum" or "momentum+ema".
-        trials: of each optimizer and batch size, those that diverge early not counted.
-        max_steps: the step budget of every run.
-        keep: how many of the best trials of a cell are known exactly; slower ones may be pruned.
-        spaces: ranges that replace the workload's, by optimizer and setting.
-
-    >>> sweep = declare("digits", ["sgd"], batch_sizes=[64], trials=20)
+    >>> sweep = declare("digits", ["sgd"], batch_sizes=[64], trials=20).declaration
     >>> sweep.target, sweep.max_steps, sweep.spaces["sgd"]["learning_rate"]
     (0.97, (1563,), (0.001, 3.0, 'log'))
     """
-    found = find_workload(workload, size)
+    found = workload if isinstance(workload, Workload) else find_workload(workload, size)
+    named = not isinstance(workload, Workload) or _is_published(workload)
     names = tuple(str(name) for name in require_sequence("optimizers", optimizers))
     given = found.batch_sizes if batch_sizes is None else require_sequence("batch_sizes", batch_sizes)
     sizes = tuple(require_whole("batch_sizes", value, 1) for value in given)
@@ -52,8 +80,8 @@ def declare(
     ranges = {name: _ranges(found, name, (spaces or {}).get(name, {})) for name in names}
     usual_target = found.target if target_on == "validation" else found.train_target
     declaration = Declaration(
-        workload=workload,
-        size=size,
+        workload=found.name if isinstance(workload, Workload) else workload,
+        size=found.size,
         optimizers=names,
         batch_sizes=sizes,
         trials=found.trials if trials is None else require_whole("trials", trials, 1),
@@ -66,35 +94,36 @@ def declare(
             name: {setting: (range_.low, range_.high, range_.scale) for setting, range_ in space.items()}
             for name, space in ranges.items()
         },
+        source=found.source if named else _digest(found),
     )
-    _try_out(declaration)
-    return declaration
+    sweep = DeclaredSweep(declaration, found, named)
+    _try_out(sweep)
+    return sweep
+
+
+def _is_published(workload: Workload) -> bool:
+    """Whether the object is the one that its name finds."""
+    try:
+        return find_workload(workload.name, workload.size) == workload
+    except ValueError:
+        return False
+
+
+def _digest(workload: Workload) -> str:
+    """Of what can be seen of a workload that lies in no file: its values and its parameters' shapes."""
+    seen = {
+        field.name: value
+        for field in fields(workload)
+        if isinstance(value := getattr(workload, field.name), str | int | float | tuple)
+    }
+    with torch.random.fork_rng(devices=[]):
+        shapes = [list(weight.shape) for weight in workload.model().parameters()]
+    return hashlib.sha256(json.dumps([seen, shapes], sort_keys=True).encode()).hexdigest()
 
 
 def _ranges(workload: Workload, optimizer: str, instead: Space) -> dict[str, Range]:
     require_choice("optimizers", optimizer, list(workload.spaces))
     return {**workload.spaces[optimizer], **instead}
-
-
-def cell_space(declaration: Declaration, cell: Cell) -> dict[str, Range]:
-    """The ranges of a cell's settings."""
-    ranges = {
-        setting: Range(low, high, scale)  # type: ignore[arg-type]
-        for setting, (low, high, scale) in declaration.spaces[cell.optimizer].items()
-    }
-    workload = find_workload(declaration.workload, declaration.size)
-    workload = replace(workload, spaces={cell.optimizer: ranges})
-    return dict(workload.space(cell.optimizer, declaration.budget(cell.batch_size)))
-
-
-def cell_reach(cell: Cell, space: Mapping[str, Range]) -> Box:
-    """Where the settings of a cell must end, in units of their ranges."""
-    known = recipe_named(cell.optimizer).settings
-    reach = {}
-    for name, range_ in space.items():
-        setting = known.get(name, _ANY)
-        reach[name] = (_position(range_, setting.low, -math.inf), _position(range_, setting.high, math.inf))
-    return reach
 
 
 def _position(range_: Range, value: float, otherwise: float) -> float:
@@ -106,14 +135,15 @@ def _position(range_: Range, value: float, otherwise: float) -> float:
     return position if math.isfinite(position) else otherwise
 
 
-def _try_out(declaration: Declaration) -> None:
+def _try_out(sweep: DeclaredSweep) -> None:
     """Whether runs would take these settings, before any is started."""
+    declaration = sweep.declaration
     for cell in declaration.cells:
         check_arguments(
-            declaration.workload,
+            sweep.workload,
             cell.optimizer,
             cell.batch_size,
-            {name: range_.at(0.5) for name, range_ in cell_space(declaration, cell).items()},
+            {name: range_.at(0.5) for name, range_ in sweep.space(cell).items()},
             size=declaration.size,
             max_steps=declaration.budget(cell.batch_size),
             target=declaration.target,

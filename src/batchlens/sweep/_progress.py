@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from batchlens.sweep._declaration import Cell
-from batchlens.sweep._queue import Agenda
+from batchlens.sweep._queue import Queue
 from batchlens.sweep._search import Search, counted
 
 
@@ -51,25 +51,25 @@ class Progress:
 
 
 class Meter:
-    """Measures the progress of an agenda; what a cell has come to is worked out again only when it has changed."""
+    """Measures the progress of an queue; what a cell has come to is worked out again only when it has changed."""
 
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
         self._known: dict[Cell, tuple[int, CellProgress, float | None]] = {}
 
     def measure(self, workers: int, ran: int, seconds: float) -> Progress:
         """The progress of a sweep that has run for so many seconds."""
-        for cell, search in self._agenda.searches.items():
-            change = self._agenda.changes[cell]
+        for cell, search in self._queue.searches.items():
+            change = self._queue.changes[cell]
             if cell not in self._known or self._known[cell][0] != change:
                 self._known[cell] = (change, _cell_progress(search), _mean_seconds(search))
         cells = tuple(entry for _, entry, _ in self._known.values())
         means = {cell: mean for cell, (_, _, mean) in self._known.items() if mean is not None}
         return Progress(
             cells=cells,
-            ended=len(self._agenda.ended),
+            ended=len(self._queue.ended),
             ran=ran,
-            running=len(self._agenda.running),
+            running=len(self._queue.running),
             seconds=seconds,
             seconds_left=_seconds_left(cells, means) / max(workers, 1) if means else None,
         )

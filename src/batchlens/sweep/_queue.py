@@ -13,7 +13,7 @@ from batchlens.sweep._trial import Key, Task, Trial
 Locate = Callable[[Cell, Mapping[str, float]], Mapping[str, float]]
 
 
-class Agenda:
+class Queue:
     """The trials of a sweep: ended, running and open.
 
     Costly cells come first, so that workers finish together; `shuffle` draws at random instead.
@@ -127,7 +127,7 @@ class Agenda:
         return Task(
             key=key,
             position=position,
-            parameters=self._locate(key.cell, position),
+            settings=self._locate(key.cell, position),
             seed=run_seed(seed, key.number, key.repeat),
             max_steps=self.declaration.budget(key.batch_size),
         )

@@ -5,7 +5,7 @@ Reading needs no torch.  The file works on network file systems: it has a rollba
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,9 @@ from batchlens.sweep._trial import Key, Trial
 if TYPE_CHECKING:
     import pandas
 
-VERSION = 1
+VERSION = 2
+# What version 1 called, or did not have, of the columns of a trial.
+_IN_VERSION_1 = {"settings": "parameters", "notes": "'[]'"}
 APPLICATION = 0x626C7377  # "blsw"
 # Seconds to wait for another process that reads or writes.
 _PATIENCE = 30.0
@@ -31,17 +33,17 @@ _TABLES = (
     "CREATE TABLE generations (optimizer TEXT NOT NULL, batch_size INTEGER NOT NULL, first INTEGER NOT NULL,"
     " box TEXT NOT NULL, PRIMARY KEY (optimizer, batch_size, first))",
     "CREATE TABLE trials (id INTEGER PRIMARY KEY, optimizer TEXT NOT NULL, batch_size INTEGER NOT NULL,"
-    " number INTEGER NOT NULL, repeat INTEGER NOT NULL, parameters TEXT NOT NULL, position TEXT NOT NULL,"
+    " number INTEGER NOT NULL, repeat INTEGER NOT NULL, settings TEXT NOT NULL, position TEXT NOT NULL,"
     " status TEXT NOT NULL CHECK (status IN ('reached', 'not_reached', 'pruned', 'diverged', 'failed')),"
     " steps INTEGER, steps_taken INTEGER NOT NULL, metric REAL, seconds REAL NOT NULL, seed INTEGER NOT NULL,"
-    " host TEXT NOT NULL, versions TEXT NOT NULL, reason TEXT NOT NULL,"
+    " host TEXT NOT NULL, versions TEXT NOT NULL, reason TEXT NOT NULL, notes TEXT NOT NULL,"
     " UNIQUE (optimizer, batch_size, number, repeat))",
     "CREATE TABLE histories (trial INTEGER NOT NULL REFERENCES trials (id), step INTEGER NOT NULL, metric REAL,"
     " relation TEXT NOT NULL, PRIMARY KEY (trial, step)) WITHOUT ROWID",
     LOCK_TABLE,
 )
 _KEY = ("optimizer", "batch_size", "number", "repeat")
-_AS_JSON = ("parameters", "position", "versions")
+_AS_JSON = ("settings", "position", "versions", "notes")
 _AS_IS = ("status", "steps", "steps_taken", "metric", "seconds", "seed", "host", "reason")
 _COLUMNS = (*_KEY, *_AS_JSON, *_AS_IS)
 
@@ -52,6 +54,7 @@ class Store:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
         self._lock: Lock | None = None
+        self._old = False
 
     @classmethod
     def open(cls, path: Path | str) -> "Store":
@@ -84,6 +87,8 @@ class Store:
                     store._create(declaration, shard)
                 lock.take(store._connection, path)
                 store._grow(declaration, shard)
+                if store._old:
+                    store._renew()
             store._lock = lock
         except BaseException:
             store.close()
@@ -134,7 +139,7 @@ class Store:
 
     def read_trials(self, histories: bool = False) -> list[Trial]:
         """Every trial that has ended; without histories unless asked for."""
-        rows = self._rows(f"SELECT id, {', '.join(_COLUMNS)} FROM trials ORDER BY {', '.join(_KEY)}")
+        rows = self._trial_rows()
         entries: dict[int, list[tuple[int, float, str]]] = {}
         if histories:
             for trial, *entry in self._rows("SELECT trial, step, metric, relation FROM histories ORDER BY trial, step"):
@@ -142,14 +147,20 @@ class Store:
         return [_trial(row, tuple(entries.get(row[0], ()))) for row in rows]
 
     def trials(self) -> "pandas.DataFrame":
-        """The table of trials; `parameters`, `position` and `versions` hold dictionaries."""
+        """One row per trial, one column per setting and per version."""
         import pandas
 
-        frame = pandas.DataFrame(self._rows(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY {', '.join(_KEY)}"))
-        frame = frame.set_axis(_COLUMNS, axis=1) if len(frame) else pandas.DataFrame(columns=list(_COLUMNS))
-        for name in _AS_JSON:
-            frame[name] = frame[name].map(json.loads)
-        return frame.astype({"steps": "Int64", "metric": "float64"})
+        frame = pandas.DataFrame([row[1:] for row in self._trial_rows()], columns=list(_COLUMNS))
+        settings, versions, notes = (frame.pop(name).map(json.loads) for name in ("settings", "versions", "notes"))
+        rest = frame.drop(columns="position").astype({"steps": "Int64", "metric": "float64"})
+        columns = [
+            rest.iloc[:, : len(_KEY)],
+            pandas.DataFrame(settings.tolist(), index=rest.index),
+            rest.iloc[:, len(_KEY) :],
+            notes.map("; ".join).to_frame("notes"),
+            pandas.DataFrame(versions.tolist(), index=rest.index).add_suffix("_version"),
+        ]
+        return pandas.concat(columns, axis=1)
 
     def histories(self) -> "pandas.DataFrame":
         """Every evaluation of every trial; where `relation` is not "=", the metric is a bound."""
@@ -176,7 +187,7 @@ class Store:
 
     def insert(self, trial: Trial) -> None:
         """Inside a transaction."""
-        values = [*trial.key, *(json.dumps(dict(getattr(trial, name))) for name in _AS_JSON)]
+        values = [*trial.key, *(_as_json(getattr(trial, name)) for name in _AS_JSON)]
         values += [getattr(trial, name) for name in _AS_IS]
         marks = ", ".join("?" * len(values))
         columns = ", ".join(_COLUMNS)
@@ -219,6 +230,17 @@ class Store:
         rows = [("declaration", declaration.as_json()), ("shard", shard)]
         self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
 
+    def _renew(self) -> None:
+        """Brings a store of version 1 up to date, inside a transaction."""
+        self._connection.execute("ALTER TABLE trials RENAME COLUMN parameters TO settings")
+        self._connection.execute("ALTER TABLE trials ADD COLUMN notes TEXT NOT NULL DEFAULT '[]'")
+        self._connection.execute(f"PRAGMA user_version = {VERSION}")
+        self._old = False
+
+    def _trial_rows(self) -> list[tuple[Any, ...]]:
+        names = {name: _IN_VERSION_1.get(name, name) if self._old else name for name in _COLUMNS}
+        return self._rows(f"SELECT id, {', '.join(names.values())} FROM trials ORDER BY {', '.join(_KEY)}")
+
     def _grow(self, asked: Declaration, shard: str) -> None:
         """Checks that what is asked for is what the store is of, but for more trials."""
         here = self.declaration
@@ -241,9 +263,10 @@ class Store:
                 return None
         if application != APPLICATION:
             raise BatchlensError(f"{self.path} is not a sweep's store.")
-        if version != VERSION:
-            raise BatchlensError(f"{self.path} is a store of version {version}; this batchlens reads {VERSION}.")
-        return VERSION
+        if version not in (1, VERSION):
+            raise BatchlensError(f"{self.path} is a store of version {version}; this batchlens reads 1 and {VERSION}.")
+        self._old = version == 1
+        return int(version)
 
     def _has_tables(self) -> bool:
         return self._connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
@@ -318,7 +341,12 @@ def _trial(row: tuple[Any, ...], history: tuple[tuple[int, float, str], ...]) ->
     key = Key(*(values.pop(name) for name in _KEY))
     for name in _AS_JSON:
         values[name] = json.loads(values[name])
+    values["notes"] = tuple(values["notes"])
     return Trial(key=key, history=history, **values)
+
+
+def _as_json(value: Mapping[str, Any] | tuple[str, ...]) -> str:
+    return json.dumps(dict(value) if isinstance(value, Mapping) else list(value))
 
 
 def _number(value: float | None) -> float:

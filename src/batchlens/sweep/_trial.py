@@ -35,7 +35,7 @@ class Task:
 
     key: Key
     position: Mapping[str, float]
-    parameters: Mapping[str, float]
+    settings: Mapping[str, float]
     seed: int
     max_steps: int
 
@@ -49,7 +49,7 @@ class Trial:
 
     key: Key
     position: Mapping[str, float]
-    parameters: Mapping[str, float]
+    settings: Mapping[str, float]
     seed: int
     status: Status
     steps: int | None
@@ -59,6 +59,7 @@ class Trial:
     host: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    notes: tuple[str, ...] = ()
     history: tuple[Entry, ...] = ()
 
     @classmethod
@@ -67,16 +68,17 @@ class Trial:
         return cls(
             key=task.key,
             position=task.position,
-            parameters=task.parameters,
+            settings=task.settings,
             seed=task.seed,
             history=tuple((int(step), float(metric), str(relation)) for step, metric, relation in answer["history"]),
+            notes=tuple(answer.get("notes", ())),
             **{name: answer[name] for name in ANSWERED},
         )
 
     @classmethod
     def failed(cls, task: Task, reason: str, host: str) -> "Trial":
         """One that no worker could bring to an end."""
-        return cls(task.key, task.position, task.parameters, task.seed, "failed", None, 0, host=host, reason=reason)
+        return cls(task.key, task.position, task.settings, task.seed, "failed", None, 0, host=host, reason=reason)
 
 
 ANSWERED = ("status", "steps", "steps_taken", "metric", "seconds", "host", "versions", "reason")

@@ -1,73 +1,35 @@
-"""A sweep's tables as CSV files, and several stores as one."""
+"""Several stores of one sweep as one."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Trial
 
-if TYPE_CHECKING:
-    import pandas
+__all__ = ["merge_sweeps"]
 
 # Of two stores' versions of a trial the one that says more is kept.
 _WORTH = {"failed": 0, "pruned": 1, "diverged": 2, "not_reached": 2, "reached": 2}
+_FINAL = 2
+# Trials that a refusal names.
+_MOST_NAMED = 10
 
 
-def results_table(store: Store) -> "pandas.DataFrame":
-    """One row a cell: the winner, its settings and what to be wary of."""
-    import pandas
-
-    rows = []
-    for result in cell_results(store):
-        winner = result.winner
-        rows.append(
-            {
-                "optimizer": result.cell.optimizer,
-                "batch_size": result.cell.batch_size,
-                "steps": None if winner is None else winner.steps,
-                "number": None if winner is None else winner.key.number,
-                **({} if winner is None else winner.parameters),
-                "counted": result.counted,
-                "complete": result.complete,
-                "steps_saved_at_most": result.steps_saved,
-                "flags": "; ".join(result.flags),
-            }
-        )
-    return pandas.DataFrame(rows).astype({"steps": "Int64", "number": "Int64"})
-
-
-def trials_table(store: Store) -> "pandas.DataFrame":
-    """One row a trial, one column a setting."""
-    import pandas
-
-    frame = store.trials()
-    settings = pandas.DataFrame(frame["parameters"].tolist(), index=frame.index)
-    versions = pandas.DataFrame(frame["versions"].tolist(), index=frame.index).add_suffix("_version")
-    rest = frame.drop(columns=["parameters", "position", "versions"])
-    return pandas.concat([rest.iloc[:, :4], settings, rest.iloc[:, 4:], versions], axis=1)
-
-
-def export_csv(store: Store, folder: Path | str) -> list[Path]:
-    """Writes results.csv, trials.csv and histories.csv into `folder`."""
-    folder = Path(folder)
-    tables = {"results": results_table(store), "trials": trials_table(store), "histories": store.histories()}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            table.to_csv(folder / f"{name}.csv", index=False)
-    except OSError as error:
-        raise BatchlensError(f"{folder} cannot be written to: {error.strerror}.") from error
-    return [folder / f"{name}.csv" for name in tables]
-
-
-def merge_stores(out: Path | str, inputs: Sequence[Path | str]) -> None:
+def merge_sweeps(out: Path | str, inputs: Sequence[Path | str]) -> None:
     """Joins stores of the same sweep, its shards for instance, into a new one.
 
     Running the sweep on the new one adds what is still missing, such as trials in place of those that diverged.
+
+    Arguments:
+        out: the file to make; refused where it exists.
+        inputs: the stores to join. They must be of the same sweep, and trials that several of them hold must agree.
+
+    >>> merge_sweeps("all.sqlite", [])
+    Traceback (most recent call last):
+    ...
+    ValueError: `inputs` must name at least one store, got none.
     """
     out = Path(out)
     if out.exists():
@@ -108,10 +70,30 @@ def _require_same(stores: Sequence[Store]) -> None:
 
 
 def _joined(stores: Sequence[Store]) -> dict[Key, Trial]:
-    found: dict[Key, Trial] = {}
+    found: dict[Key, tuple[Store, Trial]] = {}
+    differing: list[str] = []
     for store in stores:
         for trial in store.read_trials(histories=True):
-            known = found.get(trial.key)
-            if known is None or _WORTH[trial.status] > _WORTH[known.status]:
-                found[trial.key] = trial
-    return found
+            first, known = found.setdefault(trial.key, (store, trial))
+            if _WORTH[trial.status] > _WORTH[known.status]:
+                found[trial.key] = store, trial
+            elif not _agree(known, trial):
+                differing.append(f"{trial.key}: {_words(known)} in {first.path}, {_words(trial)} in {store.path}")
+    if differing:
+        more = f"; and {len(differing) - _MOST_NAMED} more" if len(differing) > _MOST_NAMED else ""
+        raise BatchlensError(f"trials differ: {'; '.join(differing[:_MOST_NAMED])}{more}.")
+    return {key: trial for key, (_, trial) in found.items()}
+
+
+def _agree(one: Trial, other: Trial) -> bool:
+    """Whether two ends of a trial can be of the same run: where a pruned or a failed one ended is a matter of time."""
+    if (one.settings, one.seed) != (other.settings, other.seed):
+        return False
+    final = _WORTH[one.status] == _WORTH[other.status] == _FINAL
+    return not final or (one.status, one.steps) == (other.status, other.steps)
+
+
+def _words(trial: Trial) -> str:
+    if trial.status == "reached":
+        return f"{trial.steps:,} steps"
+    return trial.status.replace("_", " ")

@@ -11,6 +11,7 @@ import torch
 from batchlens import __version__
 from batchlens._shapes import SHAPES
 from batchlens.checks import require_choice, require_flag, require_instance, require_whole
+from batchlens.errors import BatchlensError
 from batchlens.optimizers import base_of
 from batchlens.training.data.loading import Dataset
 from batchlens.training.recipes import Recipe, Setting, check_settings, recipe_named
@@ -117,7 +118,14 @@ def check_arguments(
 
 def load_data(workload: Workload, data_dir: Path | None) -> Dataset:
     """The workload's data set."""
-    data: object = workload.data(data_dir)
+    try:
+        data: object = workload.data(data_dir)
+    except BatchlensError:
+        raise
+    except Exception as error:
+        raise BatchlensError(
+            f"the data of {workload.name} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(data, Dataset):
         raise TypeError(
             f"`data` of {workload.name} must return a Dataset, got a {type(data).__name__}. Put the examples into "

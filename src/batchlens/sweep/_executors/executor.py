@@ -17,7 +17,7 @@ class Ended:
     reason: str = ""
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Runs trials, some at a time."""
 
     @property

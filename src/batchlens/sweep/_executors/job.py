@@ -16,14 +16,15 @@ from batchlens.training.workloads import Workload, find_workload
 Answer = dict[str, Any]
 
 
-def run_job(job: Mapping[str, Any], stop: Callable[[int], Stop | None]) -> Answer:
-    """How a trial ended, as `sweep.trial.Trial.of` reads it.
+def run_job(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload: Workload | None = None) -> Answer:
+    """How a trial ended, as `Trial.of` reads it; `workload` is found by its name unless given.
 
     {"error": ..., "fatal": ...} where it could not be run, fatal where no other could; {"interrupted": True} where it
     was told to stop.
     """
     try:
-        return _answer(_train(job, stop))
+        found = workload or _workload(job["workload"], job["size"], job["source"])
+        return _answer(_train(job, stop, found))
     except Interrupted:
         return {"interrupted": True}
     except BatchlensError as error:
@@ -33,18 +34,21 @@ def run_job(job: Mapping[str, Any], stop: Callable[[int], Stop | None]) -> Answe
 
 
 @cache
-def _workload(name: str, size: str) -> Workload:
-    """Its data set is loaded once a process."""
+def _workload(name: str, size: str, source: str) -> Workload:
+    """The workload that the sweep was declared with; its data set is loaded once in a process."""
     workload = find_workload(name, size)
+    if workload.source != source:
+        file = name.rpartition(":")[0] or name
+        raise BatchlensError(f"{file} is not what the sweep was declared with: its content differs.")
     return replace(workload, data=cache(workload.data))
 
 
-def _train(job: Mapping[str, Any], stop: Callable[[int], Stop | None]) -> Record:
+def _train(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload: Workload) -> Record:
     checkpoint = None if job["checkpoint"] is None else Path(job["checkpoint"])
 
     def run() -> Record:
         return train(
-            _workload(job["workload"], job["size"]),
+            workload,
             job["optimizer"],
             job["batch_size"],
             job["settings"],
@@ -78,5 +82,6 @@ def _answer(record: Record) -> Answer:
         "host": platform.node(),
         "versions": dict(record.versions),
         "reason": record.reason,
+        "notes": list(record.notes),
         "history": [[entry.step, entry.metric, entry.relation] for entry in record.history],
     }

@@ -98,8 +98,8 @@ class _Worker:
         return f"the worker was ended by {name}{hint}{said}"
 
 
-class LocalCrew:
-    """A `Crew` of so many worker processes; one that dies is replaced."""
+class LocalExecutor:
+    """A `Executor` of so many worker processes; one that dies is replaced."""
 
     def __init__(self, count: int, threads: int = 1) -> None:
         self._inbox: Inbox = SimpleQueue()

@@ -67,8 +67,8 @@ def _run(job: Mapping[str, Any], cell: Cell, limit: int | None, limits: Any) -> 
     return run_job(job, _Stop(cell, limit, limits))
 
 
-class RayCrew:
-    """A `Crew` of a Ray cluster's nodes."""
+class RayExecutor:
+    """A `Executor` of a Ray cluster's nodes."""
 
     def __init__(self, address: str, cpus: int, gpus: float) -> None:
         self._ray = ray = _import_ray()

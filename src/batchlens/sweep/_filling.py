@@ -1,0 +1,314 @@
+"""Running a sweep: whatever is missing from its store is run, and kept as it ends."""
+
+import platform
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from batchlens.checks import require_flag, require_whole
+from batchlens.errors import BatchlensError
+from batchlens.sweep._declaration import Cell, Shard
+from batchlens.sweep._declare import DeclaredSweep
+from batchlens.sweep._executors.executor import Ended, Executor
+from batchlens.sweep._executors.local import LocalExecutor
+from batchlens.sweep._progress import Meter, Progress
+from batchlens.sweep._queue import Queue
+from batchlens.sweep._results import cell_results
+from batchlens.sweep._store import Store
+from batchlens.sweep._trial import Key, Task, Trial
+from batchlens.training._arguments import check_device, load_data
+from batchlens.training._threads import count_cores
+
+# How often a trial whose process is lost is run again.
+RETRIES = 2
+# Seconds between two looks at the clock, and between two reports of progress.
+_POLL, _WATCH = 1.0, 0.5
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run of a sweep did.
+
+    Arguments:
+        ran: trials that this run added; `ended` counts all that the store holds.
+        retried: how often a trial was run again because its process was lost.
+        complete: whether every cell has all its trials; a shard never has.
+        steps_saved: at most; for every pruned trial in the store, what was left of its step budget.
+    """
+
+    path: Path
+    ran: int
+    ended: int
+    failed: int
+    retried: int
+    cells_done: int
+    cells: int
+    complete: bool
+    steps_saved: int
+    seconds: float
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """A sweep that was asked to stop."""
+
+    def __init__(self, path: Path, ran: int, ended: int) -> None:
+        super().__init__(
+            f"stopped: {ended} trials are in {path}, {ran} of them from this run; run the same again to go on"
+        )
+        self.path, self.ran, self.ended = path, ran, ended
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """What a run needs beside its task."""
+
+    data_dir: Path | None
+    device: str
+    threads: int
+    checkpoints: Path | None
+
+
+def fill(
+    sweep: DeclaredSweep,
+    path: Path | str,
+    *,
+    workers: int | None = None,
+    ray: str | None = None,
+    cpus: int = 1,
+    gpus: float = 0,
+    shard: Shard | None = None,
+    pruning: bool = True,
+    repeats: int = 0,
+    extend: bool = False,
+    retry_failed: bool = False,
+    data_dir: Path | None = None,
+    device: str | None = None,
+    watch: Watch | None = None,
+    shuffle: int | None = None,
+) -> Summary:
+    """Runs what is missing of a declared sweep into the store at `path`; arguments as for `run_sweep`."""
+    declaration = sweep.declaration
+    repeats = require_whole("repeats", repeats)
+    if shard is not None and (repeats or require_flag("extend", extend)):
+        raise ValueError("`repeats` and `extend` need the whole sweep: merge the shards, then run it with them.")
+    if ray is not None and workers is not None:
+        raise ValueError("`workers` is for this machine and `ray` for a cluster: give one of them.")
+    workers = workers if workers is None else require_whole("workers", workers, 1)
+    if not sweep.named and (ray is not None or (workers or 1) > 1):
+        raise ValueError(
+            "`workload` must be a name where several processes run it: a Workload made in this one is trained in this "
+            "one. Put it into a file and name it FILE.py:NAME."
+        )
+    device = device or ("cuda" if gpus else "cpu")
+    path = Path(path)
+    if ray is None:
+        check_device(device)
+        if not path.exists():  # what is not there is better said before there is a store
+            load_data(sweep.workload, data_dir)
+    surroundings = _Surroundings(
+        data_dir=data_dir,
+        device=device,
+        threads=require_whole("cpus", cpus, 1),
+        checkpoints=None if ray is not None else path.with_name(f"{path.name}.runs").absolute(),
+    )
+    with Store.open_to_write(path, declaration, "" if shard is None else str(shard)) as store:
+        if retry_failed:
+            store.drop_failed()
+        spaces = {cell: sweep.space(cell) for cell in declaration.cells}
+        queue = Queue(
+            declaration,
+            store.read_trials(),
+            store.generations(),
+            lambda cell, position: {name: range_.at(position[name]) for name, range_ in spaces[cell].items()},
+            shard=shard,
+            repeats=repeats,
+            shuffle=shuffle,
+        )
+        reach = {cell: sweep.reach(cell) for cell in declaration.cells} if extend else None
+        running = _Sweep(store, queue, surroundings, reach, pruning, watch)
+        if queue.open_count:
+            # A search that is short of trials opens them one by one; only what follows it opens more at a time.
+            most = declaration.trials * len(declaration.cells) if extend or repeats else queue.open_count
+            make = partial(_make_executor, sweep, workers, ray, cpus, gpus, most)
+            with closing(make()) as executor, _interruptible(executor) as interrupted:
+                running.go(executor, interrupted)
+        if surroundings.checkpoints is not None:  # what is left there is of runs that have ended
+            shutil.rmtree(surroundings.checkpoints, ignore_errors=True)
+        return running.summary()
+
+
+def _make_executor(
+    sweep: DeclaredSweep, workers: int | None, ray: str | None, cpus: int, gpus: float, most: int
+) -> Executor:
+    if not sweep.named:
+        from batchlens.sweep._executors.in_process import InProcessExecutor
+
+        return InProcessExecutor(sweep.workload)
+    if ray is not None:
+        from batchlens.sweep._executors.ray_cluster import RayExecutor
+
+        return RayExecutor(ray, cpus, gpus)
+    count = max(count_cores() // cpus, 1) if workers is None else workers
+    return LocalExecutor(min(count, most), cpus)
+
+
+@contextmanager
+def _interruptible(executor: Executor) -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM set the event, so that a transaction is never cut in two."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        executor.wake()
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Sweep:
+    """One run of a sweep."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue: Queue,
+        surroundings: _Surroundings,
+        reach: Mapping[Cell, Mapping[str, tuple[float, float]]] | None,
+        pruning: bool,
+        watch: Watch | None,
+    ) -> None:
+        self.store, self.queue, self.surroundings = store, queue, surroundings
+        self.meter = Meter(queue)
+        self.reach, self.pruning, self.watch = reach, pruning, watch
+        self.started, self.shown = time.monotonic(), -1.0
+        self.ran, self.attempts = 0, Counter[Key]()
+        self.retried = 0
+        for cell in store.declaration.cells:
+            self._settle(cell)
+
+    def go(self, executor: Executor, interrupted: threading.Event) -> None:
+        """Until nothing is left to run."""
+        while self.queue.running or self.queue.open_count:
+            self._hand_out(executor)
+            ended = executor.wait(_POLL)
+            if ended is not None:
+                self._take_in(executor, ended)
+            if interrupted.is_set():
+                raise SweepInterrupted(self.store.path, self.ran, len(self.queue.ended))
+            self.store.beat()
+            self._show(executor, _WATCH)
+        self._show(executor, 0.0)
+
+    def summary(self) -> Summary:
+        """What this run has done."""
+        results = cell_results(self.store)
+        return Summary(
+            path=self.store.path,
+            ran=self.ran,
+            ended=len(self.queue.ended),
+            failed=sum(trial.status == "failed" for trial in self.queue.ended.values()),
+            retried=self.retried,
+            cells_done=sum(result.complete for result in results),
+            cells=len(results),
+            complete=all(result.complete for result in results),
+            steps_saved=sum(result.steps_saved for result in results),
+            seconds=time.monotonic() - self.started,
+        )
+
+    def _hand_out(self, executor: Executor) -> None:
+        while executor.has_room and (task := self.queue.take()) is not None:
+            key = task.key
+            limit = self.queue.limit(key.cell) if self.pruning and not key.repeat else None
+            executor.start(key, self._job(task), limit)
+
+    def _take_in(self, executor: Executor, ended: Ended) -> None:
+        task = self.queue.running[ended.key]
+        trial = self._judge(task, ended)
+        if trial is None:
+            self.retried += 1
+            self.queue.give_back(ended.key)
+            return
+        before = self.queue.limit(ended.key.cell)
+        self.queue.end(trial)
+        limit = self.queue.limit(ended.key.cell)
+        self._hand_out(executor)  # before the disk is waited for
+        if self.pruning and limit is not None and limit != before:
+            executor.set_limit(ended.key.cell, limit)
+        self.store.add(trial)
+        self.ran += 1
+        self._settle(ended.key.cell)
+
+    def _judge(self, task: Task, ended: Ended) -> Trial | None:
+        """How a trial ended; None where it has to be run again."""
+        answer, host = ended.answer, platform.node()
+        if answer is not None and "error" in answer:
+            # An error in the very first trial is most likely to be in every one.
+            if answer["fatal"] or not self.queue.ended:
+                raise BatchlensError(answer["error"] if answer["fatal"] else f"{task.key}: {answer['error']}")
+            return Trial.failed(task, answer["error"], host)
+        if answer is not None and not _lacked_memory(answer):
+            return Trial.of(task, answer)
+        self.attempts[task.key] += 1
+        if self.attempts[task.key] <= RETRIES:
+            return None
+        reason = ended.reason if answer is None else answer["reason"]
+        return Trial.failed(task, f"{reason}, {self.attempts[task.key]} times", host)
+
+    def _settle(self, cell: Cell) -> None:
+        """What follows from a cell's search being complete."""
+        if self.queue.searches[cell].length is None:
+            return
+        generation = None if self.reach is None else self.queue.extension(cell, self.reach[cell])
+        if generation is not None:
+            self.store.add_generation(cell, generation)
+            self.queue.extend(cell, generation)
+        else:
+            self.queue.repeat(cell)
+
+    def _job(self, task: Task) -> dict[str, Any]:
+        declaration, around, key = self.queue.declaration, self.surroundings, task.key
+        name = f"{key.optimizer}-{key.batch_size}-{key.number}-{key.repeat}.pt"
+        return {
+            "workload": declaration.workload,
+            "source": declaration.source,
+            "size": declaration.size,
+            "optimizer": key.optimizer,
+            "batch_size": key.batch_size,
+            "settings": dict(task.settings),
+            "seed": task.seed,
+            "max_steps": task.max_steps,
+            "target": declaration.target,
+            "target_on": declaration.target_on,
+            "device": around.device,
+            "threads": around.threads,
+            "data_dir": None if around.data_dir is None else str(around.data_dir),
+            "checkpoint": None if around.checkpoints is None else str(around.checkpoints / name),
+        }
+
+    def _show(self, executor: Executor, pause: float) -> None:
+        now = time.monotonic()
+        if self.watch is not None and now - self.shown >= pause:
+            self.shown = now
+            self.watch(self.meter.measure(executor.size, self.ran, now - self.started))
+
+
+def _lacked_memory(answer: Mapping[str, Any]) -> bool:
+    return answer.get("status") == "failed" and "memory" in answer["reason"].lower()
