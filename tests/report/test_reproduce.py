@@ -22,11 +22,11 @@ from batchlens.cli import theory as theory_commands
 from batchlens.report import reproduction
 from batchlens.report._page.numbers import rows_of
 from batchlens.report._page.records import Claim, PanelPlan
-from batchlens.report._theory import claims
 from batchlens.report._theory.evidence import check_claims
 from batchlens.report._theory.panels import PANELS
 from batchlens.report._theory.study import Study
 from tests.report.conftest import Report
+from tests.report.test_claims import CHECKS
 
 SOME_CLAIM = Claim("some", "Some claim.", "section 1", "A number.", "1", "at least 0", "holds")
 SOME_PANEL = next(plan for plan in PANELS if plan.number == "2a")
@@ -129,9 +129,8 @@ def test_claims_csv_has_every_claim(report: Report) -> None:
 
 
 def test_every_check_is_made_once(report: Report) -> None:
-    checks = [name for name in vars(claims) if name.startswith("check_")]
     names = [claim.name for claim in report.claims]
-    assert len(names) == len(set(names)) == len(checks) == 24
+    assert len(names) == len(set(names)) == len(CHECKS) == 24
 
 
 def test_the_command_line_knows_how_much_there_is_to_do(report: Report) -> None:

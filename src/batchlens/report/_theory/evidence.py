@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from batchlens.report._page.records import Claim, Verdict
-from batchlens.report._theory import claims
+from batchlens.report._theory.claims import averaging, momentum, preconditioning, rates, regimes, schedules
+from batchlens.report._theory.claims.thresholds import LATER
 from batchlens.report._theory.figures.coordinates import first_term_data
 from batchlens.report._theory.figures.rates import final_rate_data
 from batchlens.report._theory.study import Study, power_law_problem
@@ -29,30 +30,32 @@ def check_claims(study: Study) -> Iterator[Claim]:
     first = powers[0]
     smallest = {power: float(study.problem.curvature.min()) ** (1 - power) for power in powers}
 
-    yield claims.check_two_regimes([*plain.values(), *tuned.values(), *averaged.values()])
-    yield claims.check_momentum_at_small_batches(plain[first], moderate[first], tuned[first])
-    yield claims.check_momentum_raises_critical(plain, tuned)
-    yield claims.check_momentum_benefit_shrinks(plain, tuned)
-    yield claims.check_momentum_bound(tuned, smallest)
-    yield claims.check_preconditioning_raises_critical(plain, tuned)
-    yield claims.check_preconditioning_at_small_batches(plain)
-    yield claims.check_combination(plain, tuned)
-    yield claims.check_steady_state_grows({power: _half_rate_risk(study.problem, power) for power in (*powers, 1.0)})
-    yield claims.check_averaging_at_small_batches(plain, averaged)
-    yield claims.check_averaging_at_large_batches(plain, averaged)
-    yield claims.check_averaging_lowers_critical(plain, averaged)
+    yield regimes.check_two_regimes([*plain.values(), *tuned.values(), *averaged.values()])
+    yield momentum.check_momentum_at_small_batches(plain[first], moderate[first], tuned[first])
+    yield momentum.check_momentum_raises_critical(plain, tuned)
+    yield momentum.check_momentum_benefit_shrinks(plain, tuned)
+    yield momentum.check_momentum_bound(tuned, smallest)
+    yield preconditioning.check_preconditioning_raises_critical(plain, tuned)
+    yield preconditioning.check_preconditioning_at_small_batches(plain)
+    yield preconditioning.check_combination(plain, tuned)
+    yield preconditioning.check_steady_state_grows(
+        {power: _half_rate_risk(study.problem, power) for power in (*powers, 1.0)}
+    )
+    yield averaging.check_averaging_at_small_batches(plain, averaged)
+    yield averaging.check_averaging_at_large_batches(plain, averaged)
+    yield averaging.check_averaging_lowers_critical(plain, averaged)
     yield _averaging_rate(study)
-    yield claims.check_linear_then_flat(plain)
-    yield claims.check_rate_falls_with_power(plain)
-    yield claims.check_effective_rates(plain, moderate, tuned)
+    yield rates.check_linear_then_flat(plain)
+    yield rates.check_rate_falls_with_power(plain)
+    yield rates.check_effective_rates(plain, moderate, tuned)
     yield _effective_motion()
     yield from _schedules(study)
-    yield claims.check_harder_targets({target: study.curve("sgd", first, target) for target in study.targets})
+    yield regimes.check_harder_targets({target: study.curve("sgd", first, target) for target in study.targets})
     above = [variance for variance in _VARIANCES if variance * study.problem.initial_risk > study.target]
     if len(above) > 1:
-        yield claims.check_initial_variance({variance: _critical_from(study, variance) for variance in above})
+        yield regimes.check_initial_variance({variance: _critical_from(study, variance) for variance in above})
     if "dim" in study.parameters:
-        yield claims.check_dimensions(_verdicts_by_dimension(study))
+        yield regimes.check_dimensions(_verdicts_by_dimension(study))
 
 
 def _half_rate_risk(problem: NoisyQuadratic, power: float) -> float:
@@ -72,14 +75,14 @@ def _averaging_rate(study: Study) -> Claim:
     size = study.batch_sizes[middle]
     reduction = steady_state_risk(study.problem, below, size) / steady_state_risk(study.problem, plain, size)
     slow, same, slower = (convergence_rate(study.problem, rule) for rule in (plain, below, above))
-    return claims.check_averaging_rate(slow, same, slower, reduction)
+    return averaging.check_averaging_rate(slow, same, slower, reduction)
 
 
 def _effective_motion() -> Claim:
     data = first_term_data()
-    moderate, late = data["gap"] >= 0.1, data["steps"] >= claims.LATER
+    moderate, late = data["gap"] >= 0.1, data["steps"] >= LATER
     apart = (data["momentum"] - data["sgd"]).abs()
-    return claims.check_effective_motion(apart[moderate].max(), apart[moderate & late].max(), apart.max())
+    return momentum.check_effective_motion(apart[moderate].max(), apart[moderate & late].max(), apart.max())
 
 
 def _schedules(study: Study) -> Iterator[Claim]:
@@ -87,7 +90,7 @@ def _schedules(study: Study) -> Iterator[Claim]:
     plain = study.curve("sgd", study.powers[0])
     sizes = study.batch_sizes
     bound = lower_bound_steps(study.problem, sizes[0], study.target, "mle")
-    yield claims.check_schedules_at_small_batches(plain.steps[0] or np.nan, study.schedule(sizes[0]).steps, bound)
+    yield schedules.check_schedules_at_small_batches(plain.steps[0] or np.nan, study.schedule(sizes[0]).steps, bound)
     stiffest = float(study.problem.curvature.max())
     middle = study.powers[len(study.powers) // 2]
     limit = rate_limit(0.0, nesterov=False) / stiffest ** (1 - middle)
@@ -95,13 +98,13 @@ def _schedules(study: Study) -> Iterator[Claim]:
         best_schedule(study.problem, sizes[-1], _FEW_STEPS, power=middle, max_learning_rate=cap)
         for cap in (None, 50.0 * limit)
     )
-    yield claims.check_schedules_at_large_batches(
+    yield schedules.check_schedules_at_large_batches(
         plain.steps[-1] or np.nan, study.schedule(sizes[-1]).steps, capped.risk, free.risk
     )
     cap = rate_limit(0.0, nesterov=False) / stiffest
-    yield claims.check_schedule_shape({size: study.schedule(size).learning_rates / cap for size in sizes})
+    yield schedules.check_schedule_shape({size: study.schedule(size).learning_rates / cap for size in sizes})
     final = final_rate_data(study)
-    yield claims.check_final_rates(list(final["batch_size"]), list(final["final_learning_rate"]))
+    yield schedules.check_final_rates(list(final["batch_size"]), list(final["final_learning_rate"]))
 
 
 def _critical_from(study: Study, variance: float) -> float:
@@ -124,7 +127,7 @@ def _verdicts_by_dimension(study: Study) -> dict[int, list[Verdict]]:
         same = Study(problem, study.target, study.batch_sizes)
         curves = {"plain": same.curve("sgd", 0.0), "tuned": same.curve("momentum", 0.0)}
         verdicts[other] = [
-            claims.check_two_regimes(list(curves.values())).verdict,
-            claims.check_momentum_raises_critical({0.0: curves["plain"]}, {0.0: curves["tuned"]}).verdict,
+            regimes.check_two_regimes(list(curves.values())).verdict,
+            momentum.check_momentum_raises_critical({0.0: curves["plain"]}, {0.0: curves["tuned"]}).verdict,
         ]
     return verdicts
