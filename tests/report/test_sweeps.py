@@ -289,6 +289,63 @@ def test_cells_without_a_winner_are_shown(tmp_path: Path) -> None:
     assert found.curves[0].curve.steps[2] is None
 
 
+def table_of(page: str, kind: str) -> list[list[str]]:
+    """The cells of a table, as HTML."""
+    (table,) = re.findall(rf'<div class="table {kind}".*?</div>', page, re.DOTALL)
+    return [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr><td>.*?</tr>", table)]
+
+
+def test_every_number_of_an_unfinished_search_is_marked(tmp_path: Path) -> None:
+    """Of four optimizers at four batch sizes with eight trials each, seven searches are complete and one has begun."""
+    found = fill(tmp_path / "sweep.sqlite", most=60)
+    write_sweep_report(found, tmp_path / "report")
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    mark = '<span class="badge limit">unfinished</span>'
+    assert "7 of 16 searches are complete, 8 have a winner" in page
+    rows = table_of(page, "searches")
+    for cell, (_, _, *numbers, _, _) in zip(found.cells, rows, strict=True):
+        marked = [mark in number for number in numbers if number]
+        assert marked == [not cell.result.complete] * len(marked), numbers
+    assert [row[2] for row in rows[8:]] == [mark] * 8
+    for curve, (name, *numbers) in zip(found.curves, table_of(page, "critical"), strict=True):
+        assert name == curve.optimizer
+        assert [number.endswith(mark) for number in numbers] == [name != "sgd"] * 4
+    steps = read_rows(tmp_path / "report/steps.csv")
+    assert [row["complete"] for row in steps] == [str(cell.result.complete) for cell in found.cells]
+    critical = read_rows(tmp_path / "report/critical.csv")
+    assert {row["optimizer"]: row["complete"] for row in critical} == {name: str(name == "sgd") for name in OPTIMIZERS}
+    assert f"<dd>{found.trials:,} (unfinished)</dd>" in page
+
+
+def test_figures_of_an_unfinished_sweep_say_so(tmp_path: Path) -> None:
+    found = fill(tmp_path / "sweep.sqlite", most=60)
+    labels = {}
+    for plan, frame in plan_panels(found):
+        ax = Figure().add_subplot()
+        plan.draw(ax, frame)
+        labels[plan.numbers] = {text.get_text() for text in ax.texts}
+        assert "Unfinished: " in plan.caption
+    begun = {"sgd", "momentum (unfinished)"}
+    # The best of n trials is drawn at a batch size at which both searches are complete.
+    assert labels == {"steps": begun, "averaging": {"sgd"}, "learning-rates": begun, "best-of": {"sgd", "momentum"}}
+
+
+def test_a_finished_sweep_has_no_such_marks(sweep: MeasuredSweep, tmp_path: Path) -> None:
+    write_sweep_report(sweep, tmp_path)
+    assert "unfinished" not in (tmp_path / "index.html").read_text(encoding="utf-8").lower()
+
+
+def test_notes_of_trials_stand_under_the_searches(tmp_path: Path) -> None:
+    found = fill(tmp_path / "sweep.sqlite", optimizers=("sgd", "kfac"))
+    notes = ("not preconditioned: rnn.weight_ih_l0 (a parameter of GRU)", "a < b")
+    object.__setattr__(found, "notes", {"kfac": notes, "sgd": ()})
+    write_sweep_report(found, tmp_path / "report")
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    expected = "<b>Note on kfac:</b> not preconditioned: rnn.weight_ih_l0 (a parameter of GRU); a &lt; b</p>"
+    assert page.index('id="searches"') < page.index(expected) < page.index('id="origin"')
+    assert "Note on sgd" not in page
+
+
 @pytest.mark.parametrize(
     ("options", "panels"),
     [
@@ -326,7 +383,8 @@ def test_the_same_store_gives_the_same_bytes_without_torch(sweep: MeasuredSweep,
     """In another process, where torch cannot be imported, through the command line."""
     fill(tmp_path / "sweep.sqlite", repeats=2)
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
-    surroundings = {"PYTHONHASHSEED": "12345", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONPATH": str(tmp_path)}
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    surroundings = {"PYTHONHASHSEED": "12345", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONPATH": path}
     command = [sys.executable, "-m", "batchlens", "report", "sweep.sqlite", "--csv", "tables", "--json"]
     ended = subprocess.run(
         command, check=True, capture_output=True, text=True, cwd=tmp_path, env=os.environ | surroundings

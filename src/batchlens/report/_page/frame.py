@@ -138,16 +138,22 @@ class Badge(NamedTuple):
     words: str
 
 
+Cell = str | Badge | Sequence[str | Badge]
+
+
 def style_sheet() -> str:
     """The style sheet of every page."""
     return files("batchlens.report._page").joinpath("style.css").read_text(encoding="utf-8")
 
 
-def render_table(label: str, kind: str, heads: Sequence[str], rows: Iterable[Sequence[str | Badge]]) -> str:
+def render_table(label: str, kind: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """A plain table that scrolls sideways where it is too wide.
 
-    label: names it for those who cannot see it.
-    kind: a class for the style.
+    Arguments:
+        label: names it for those who cannot see it.
+        kind: a class for the style.
+        heads: of the columns.
+        rows: of cells; a cell is text, or several texts and badges side by side.
     """
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
     body = _join("<tr>" + "".join(f"<td>{_render_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
@@ -162,10 +168,15 @@ def render_table(label: str, kind: str, heads: Sequence[str], rows: Iterable[Seq
 </div>"""
 
 
-def _render_cell(cell: str | Badge) -> str:
-    if isinstance(cell, Badge):
-        return f'<span class="badge {cell.kind}">{escape(cell.words)}</span>'
-    return escape(cell)
+def _render_cell(cell: Cell) -> str:
+    parts = [cell] if isinstance(cell, str | Badge) else cell
+    return " ".join(map(_render_part, parts))
+
+
+def _render_part(part: str | Badge) -> str:
+    if isinstance(part, Badge):
+        return f'<span class="badge {part.kind}">{escape(part.words)}</span>'
+    return escape(part)
 
 
 def _require_distinct(argument: str, field: str, values: Sequence[str]) -> None:

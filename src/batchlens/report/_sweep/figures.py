@@ -28,6 +28,7 @@ def sweep_steps_data(sweep: MeasuredSweep) -> pd.DataFrame:
             "low": None if cell.interval is None else cell.interval.low,
             "high": None if cell.interval is None else cell.interval.high,
             "max_steps": sweep.declaration.budget(cell.batch_size),
+            "complete": cell.result.complete,
         }
         for curve in sweep.curves
         for cell in curve.cells
@@ -38,7 +39,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     """Steps against batch size, one line an optimizer; a cross at the step budget where none reached the target."""
     shown = list(dict.fromkeys(data["optimizer"]))
     missed = data[data["status"] == "not_reached"]
-    steps_axis(ax, pd.concat([data["steps"], data["low"], data["high"], missed["max_steps"]]), written_out=True)
+    steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     top = ax.get_ylim()[1]
     lines = []
@@ -46,7 +47,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
         colour, style, marker = look_of(optimizer, optimizers)
         reached = part["steps"].notna().any()
         if reached:
-            lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
+            lines.append(Line(part["batch_size"], part["steps"], _label(optimizer, part), colour, style, marker))
         shift = _shift(shown.index(optimizer), len(shown), sorted(set(part["batch_size"])))
         for row in rows_of(part.dropna(subset="low")):
             high = top if pd.isna(row["high"]) else row["high"]
@@ -79,6 +80,7 @@ def sweep_rates_data(sweep: MeasuredSweep) -> pd.DataFrame:
             "momentum": cell.settings.get("momentum"),
             "effective_learning_rate": cell.effective_learning_rate,
             "near_edge": " ".join(f"{edge.setting}:{edge.side}" for edge in cell.result.edges),
+            "complete": cell.result.complete,
         }
         for curve in sweep.curves
         for cell in curve.cells
@@ -93,7 +95,8 @@ def draw_sweep_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        lines.append(Line(part["batch_size"], part["effective_learning_rate"], optimizer, colour, style, marker))
+        x, y = part["batch_size"], part["effective_learning_rate"]
+        lines.append(Line(x, y, _label(optimizer, part), colour, style, marker))
         ringed = part[part["effective_learning_rate"].notna() & (part["near_edge"] != "")]
         for size, rate in zip(ringed["batch_size"], ringed["effective_learning_rate"], strict=True):
             ax.plot(size, rate, "o", color=colour, markerfacecolor="none", markersize=9)
@@ -106,7 +109,12 @@ def best_of_data(sweep: MeasuredSweep) -> pd.DataFrame:
     `chance` is how likely it is to be known to reach the target; `steps` the expected steps if so.
     """
     return frame_of(
-        {"optimizer": curve.optimizer, "batch_size": cell.batch_size, **best._asdict()}
+        {
+            "optimizer": curve.optimizer,
+            "batch_size": cell.batch_size,
+            **best._asdict(),
+            "complete": cell.result.complete,
+        }
         for curve in sweep.curves
         for cell in curve.cells
         if cell.steps is not None
@@ -125,7 +133,7 @@ def draw_best_of(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> Non
     lines = []
     for (optimizer,), some in groups(part, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        lines.append(Line(some["trials"], some["steps"], optimizer, colour, style, marker))
+        lines.append(Line(some["trials"], some["steps"], _label(optimizer, some), colour, style, marker))
     draw_lines(ax, lines)
     ax.set_title(f"batch size {size:,}", fontsize=10, loc="left")
 
@@ -144,7 +152,13 @@ def repeats_data(sweep: MeasuredSweep) -> pd.DataFrame:
         for cell in curve.cells:
             steps = [cell.steps, *cell.result.repeat_steps()]
             rows += [
-                {"optimizer": curve.optimizer, "batch_size": cell.batch_size, "repeat": repeat, "steps": count}
+                {
+                    "optimizer": curve.optimizer,
+                    "batch_size": cell.batch_size,
+                    "repeat": repeat,
+                    "steps": count,
+                    "complete": cell.result.complete,
+                }
                 for repeat, count in enumerate(steps)
                 if cell.result.repeats
             ]
@@ -159,10 +173,15 @@ def draw_repeats(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> Non
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         winners = part[part["repeat"] == 0]
-        lines.append(Line(winners["batch_size"], winners["steps"], optimizer, colour, style))
+        lines.append(Line(winners["batch_size"], winners["steps"], _label(optimizer, part), colour, style))
         again = part[(part["repeat"] > 0) & part["steps"].notna()]
         ax.plot(again["batch_size"], again["steps"], marker, color=colour, markerfacecolor="none")
     draw_lines(ax, lines)
+
+
+def _label(optimizer: str, part: pd.DataFrame) -> str:
+    """The optimizer's name, and whether a search behind its line is not complete."""
+    return optimizer if part["complete"].all() else f"{optimizer} (unfinished)"
 
 
 def _shift(place: int, count: int, sizes: Sequence[int]) -> float:

@@ -1,7 +1,7 @@
 """The report on a sweep: curves, best settings and what to be wary of, in one folder."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -12,10 +12,10 @@ import pandas as pd
 
 from batchlens import __version__
 from batchlens.report._page.folder import draw_panel, staged, write_panel
-from batchlens.report._page.frame import Badge, Section, frame_page, render_table
+from batchlens.report._page.frame import Badge, Cell, Section, frame_page, render_table
 from batchlens.report._page.numbers import csv_of, frame_of
 from batchlens.report._page.records import PanelPlan
-from batchlens.report._sweep import figures as figures
+from batchlens.report._sweep import figures
 from batchlens.scaling._intervals import Interval
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep
 from batchlens.sweep._declaration import Declaration
@@ -24,6 +24,7 @@ from batchlens.sweep._trial import Status
 # In how many figures `write_sweep_report` reports its progress at the most.
 MOST_PANELS = 5
 
+_UNFINISHED = Badge("limit", "unfinished")
 _DEFINITIONS = (
     "Critical batch size: up to where a larger batch saves steps. Knee: where perfect scaling and the plateau meet. "
     "Overhead: the largest batch that costs at most 20% more examples than perfect scaling. Fit: B_crit of "
@@ -69,7 +70,20 @@ def plan_panels(sweep: MeasuredSweep) -> Iterator[tuple[PanelPlan[MeasuredSweep]
         frame = plan.data(sweep)
         if len(frame):
             number += 1
-            yield replace(plan, number=str(number)), frame
+            yield replace(plan, number=str(number), caption=plan.caption + _unfinished_caption(frame)), frame
+
+
+def _unfinished_caption(frame: pd.DataFrame) -> str:
+    """Which numbers of a figure may still change, or nothing."""
+    searches = frame[["optimizer", "batch_size", "complete"]].drop_duplicates()
+    unfinished = searches[~searches["complete"]]
+    if unfinished.empty:
+        return ""
+    names = ", ".join(dict.fromkeys(unfinished["optimizer"]))
+    return (
+        f" Unfinished: {len(unfinished)} of the {len(searches)} searches behind these numbers still lack trials "
+        f"({names}), and theirs may change."
+    )
 
 
 def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
@@ -138,6 +152,7 @@ def critical_data(sweep: MeasuredSweep) -> pd.DataFrame:
             **found._asdict(),
             "low": None if interval is None else interval.low,
             "high": None if interval is None else interval.high,
+            "complete": is_complete(curve),
         }
         for curve in sweep.curves
         for found, interval in curve.estimates
@@ -149,8 +164,17 @@ def title_of(sweep: MeasuredSweep) -> str:
     return f"How large a batch can {sweep.declaration.workload} use, and with which optimizer?"
 
 
+def is_complete(curve: MeasuredCurve) -> bool:
+    """Whether every search of the optimizer has all its trials."""
+    return all(cell.result.complete for cell in curve.cells)
+
+
 def estimate_words(curve: MeasuredCurve) -> list[str]:
-    """The critical batch size by each definition: "657 (310 to 1,200)"."""
+    """The critical batch size by each definition: "657 (310 to 1,200)", and whether it may still change."""
+    return [words if is_complete(curve) else f"{words}, unfinished" for words in _estimates(curve)]
+
+
+def _estimates(curve: MeasuredCurve) -> list[str]:
     unlimited = Interval(None, None)
     return [
         str(found) if found.value is None else f"{found} ({interval or unlimited})"
@@ -181,14 +205,18 @@ def _summary(sweep: MeasuredSweep) -> str:
     done = sum(cell.result.complete for cell in cells)
     won = sum(cell.steps is not None for cell in cells)
     flagged = sum(bool(cell.result.flags) for cell in cells)
+    unfinished = "" if sweep.complete else " Numbers of the others are marked as unfinished."
     return (
         f"{done} of {len(cells)} searches are complete, {won} have a winner, "
-        f"{flagged} {'has' if flagged == 1 else 'have'} something to be wary of."
+        f"{flagged} {'has' if flagged == 1 else 'have'} something to be wary of.{unfinished}"
     )
 
 
 def _critical_section(sweep: MeasuredSweep) -> Section:
-    rows = [[curve.optimizer, *estimate_words(curve), _fewest(curve)] for curve in sweep.curves]
+    rows = [
+        [curve.optimizer, *(_marked(words, is_complete(curve)) for words in [*_estimates(curve), _fewest(curve)])]
+        for curve in sweep.curves
+    ]
     heads = ("Optimizer", "Knee", "Overhead", "Fit", "Fewest steps")
     table = render_table("Critical batch size of every optimizer", "critical", heads, rows)
     link = '<p class="files"><span>Numbers: <a href="critical.csv">CSV</a></span></p>'
@@ -198,6 +226,11 @@ def _critical_section(sweep: MeasuredSweep) -> Section:
 def _fewest(curve: MeasuredCurve) -> str:
     won = [(cell.steps, cell.batch_size) for cell in curve.cells if cell.steps is not None]
     return f"{min(won)[0]:,} at batch size {min(won)[1]:,}" if won else "no winner"
+
+
+def _marked(words: str, complete: bool) -> Cell:
+    """A number, and beside it whether it may still change."""
+    return words if complete or not words else [words, _UNFINISHED]
 
 
 def _cells_section(sweep: MeasuredSweep) -> Section:
@@ -212,26 +245,38 @@ def _cells_section(sweep: MeasuredSweep) -> Section:
         "To be wary of",
     )
     table = render_table("Every search", "searches", heads, map(_cell_row, sweep.cells))
-    return Section("searches", "Searches", f'{table}\n<p class="remark">{escape(_CELLS)}</p>')
+    remark = f'<p class="remark">{escape(_CELLS)}</p>'
+    return Section("searches", "Searches", "\n".join([table, remark, *_notes(sweep)]))
 
 
-def _cell_row(cell: MeasuredCell) -> list[str | Badge]:
+def _notes(sweep: MeasuredSweep) -> list[str]:
+    """What the trials of an optimizer noted, a paragraph for each."""
+    notes: Mapping[str, Sequence[str]] = getattr(sweep, "notes", {})
+    return [
+        f'<p class="remark"><b>Note on {escape(optimizer)}:</b> {escape("; ".join(some))}</p>'
+        for optimizer, some in notes.items()
+        if some
+    ]
+
+
+def _cell_row(cell: MeasuredCell) -> list[Cell]:
     rate = cell.settings.get("learning_rate")
     others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}
     statuses = cell.result.statuses
     counts = ", ".join(f"{statuses[name]} {name.replace('_', ' ')}" for name in get_args(Status) if name in statuses)
-    steps: str | Badge
+    complete = cell.result.complete
+    steps: Cell
     if cell.status == "reached":
-        steps = f"{cell.steps:,}"
+        steps = _marked(f"{cell.steps:,}", complete)
     else:
-        steps = Badge("fails", "no winner") if cell.status == "not_reached" else Badge("limit", "unfinished")
+        steps = Badge("fails", "no winner") if cell.status == "not_reached" else _UNFINISHED
     return [
         cell.result.cell.optimizer,
         f"{cell.batch_size:,}",
         steps,
-        "" if cell.interval is None else str(cell.interval),
-        "" if rate is None else f"{rate:.4g}",
-        settings_words(others),
+        _marked("" if cell.interval is None else str(cell.interval), complete),
+        _marked("" if rate is None else f"{rate:.4g}", complete),
+        _marked(settings_words(others), complete),
         counts,
         "; ".join(cell.result.flags),
     ]
@@ -246,6 +291,7 @@ def _parameters(sweep: MeasuredSweep) -> dict[str, str]:
         for setting, (low, high, scale) in space.items()
     }
     saved = sweep.steps_saved
+    so_far = "" if sweep.complete else " (unfinished)"
     return {
         "file": sweep.name,
         "workload": declaration.workload,
@@ -255,9 +301,9 @@ def _parameters(sweep: MeasuredSweep) -> dict[str, str]:
         "trials known exactly (keep)": str(declaration.keep),
         "seed": str(declaration.seed),
         "step budgets": ", ".join(f"{budget:,} at {size:,}" for size, budget in budgets.items()),
-        "trials in all": f"{sweep.trials:,}",
-        "steps in all": f"{sweep.steps:,}",
-        "steps saved by pruning": f"at most {saved:,}: what was left of the step budgets" if saved else "none",
-        "time of all trials": f"{sweep.seconds:,.0f} s",
+        "trials in all": f"{sweep.trials:,}{so_far}",
+        "steps in all": f"{sweep.steps:,}{so_far}",
+        "steps saved by pruning": f"at most {saved:,}: what was left of the step budgets{so_far}" if saved else "none",
+        "time of all trials": f"{sweep.seconds:,.0f} s{so_far}",
         **spaces,
     }
