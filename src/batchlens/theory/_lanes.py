@@ -3,10 +3,9 @@
 import numpy as np
 
 from batchlens._arrays import FloatArray
+from batchlens.theory._coordinates import preconditioned, weights_at
 from batchlens.theory._kernels.compiling import LANES
-from batchlens.theory.dynamics import weights_at
 from batchlens.theory.problem import NoisyQuadratic
-from batchlens.theory.rule import preconditioned
 
 Lanes = tuple[FloatArray, FloatArray, FloatArray]
 

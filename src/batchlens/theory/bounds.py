@@ -5,15 +5,13 @@ theta with variance c / (N h^2).
 """
 
 import sys
-from typing import Literal
 
 import numpy as np
 
 from batchlens.checks import require_choice, require_instance, require_number
-from batchlens.theory.dynamics import require_batch_size
+from batchlens.theory._arguments import require_batch_size
+from batchlens.theory._types import Bound
 from batchlens.theory.problem import NoisyQuadratic
-
-Bound = Literal["mle", "bayes"]
 
 
 def lower_bound_risk(problem: NoisyQuadratic, examples: float, kind: Bound = "mle") -> float:

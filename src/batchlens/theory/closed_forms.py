@@ -11,14 +11,11 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.checks import require_number
-from batchlens.theory.dynamics import (
-    RiskTerms,
-    Steps,
-    rate_limit,
-    require_batch_size,
-    require_steps,
-    weights_at,
-)
+from batchlens.theory._arguments import require_batch_size, require_steps
+from batchlens.theory._coordinates import weights_at
+from batchlens.theory._kernels.update import rate_limit
+from batchlens.theory._types import Steps
+from batchlens.theory.dynamics import RiskTerms
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 

@@ -11,12 +11,14 @@ from typing import overload
 import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
-from batchlens.checks import require_instance, require_number, require_whole
+from batchlens.checks import require_instance
+from batchlens.theory._arguments import require_batch_size, require_steps
+from batchlens.theory._coordinates import preconditioned, weights, weights_at
 from batchlens.theory._kernels import risks
+from batchlens.theory._kernels.update import rate_limit
+from batchlens.theory._types import Steps
 from batchlens.theory.problem import NoisyQuadratic
-from batchlens.theory.rule import UpdateRule, preconditioned
-
-Steps = int | Sequence[int] | IntArray
+from batchlens.theory.rule import UpdateRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,25 +32,6 @@ class RiskTerms:
     def total(self) -> FloatArray:
         """Expected loss."""
         return self.deterministic + self.noise
-
-
-def weights(problem: NoisyQuadratic) -> tuple[FloatArray, FloatArray]:
-    """What a unit of x^2 and of q (see `kernels`) weigh in the risk, at batch size 1: n h s / 2 and n c / 2 h."""
-    half = 0.5 * problem.count
-    with np.errstate(over="ignore"):
-        return half * (problem.curvature * problem.initial), half * (problem.noise / problem.curvature)
-
-
-def weights_at(problem: NoisyQuadratic, batch_size: float) -> tuple[FloatArray, FloatArray]:
-    """`weights` at a batch size."""
-    start, noise = weights(problem)
-    with np.errstate(over="ignore"):
-        return start, noise / batch_size
-
-
-def require_batch_size(batch_size: object) -> float:
-    """A batch size: any number above 0."""
-    return require_number("batch_size", batch_size, low=0, closed=(False, True))
 
 
 @overload
@@ -100,22 +83,6 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
         wanted.reshape(-1),
     )
     return RiskTerms(sums[0].reshape(wanted.shape), sums[1].reshape(wanted.shape))
-
-
-def require_steps(steps: object, name: str = "steps") -> IntArray:
-    """Step counts: whole numbers from 0 on, one or a sequence of them."""
-    try:
-        dimensions = np.ndim(steps)  # type: ignore[arg-type]
-    except ValueError:  # ragged
-        dimensions = 2
-    if dimensions == 0:
-        return np.asarray(require_whole(name, steps), dtype=np.int64)
-    if dimensions > 1:
-        raise ValueError(f"`{name}` must be one number or a flat sequence of them, got {steps!r}.")
-    entries = list(steps)  # type: ignore[call-overload]
-    if not entries:
-        raise ValueError(f"`{name}` must have at least one entry, got none.")
-    return np.array([require_whole(name, entry) for entry in entries], dtype=np.int64)
 
 
 def risk_path(
@@ -199,12 +166,6 @@ def is_stable(problem: NoisyQuadratic, rule: UpdateRule) -> bool:
     require_instance("rule", rule, UpdateRule)
     rates, _ = rule.rates(problem.curvature)
     return bool(rates.max() < rate_limit(rule.momentum, rule.nesterov))
-
-
-def rate_limit(momentum: float, nesterov: bool) -> float:
-    """The learning_rate * h^(1 - power) from which on a coordinate is unstable."""
-    limit = 2.0 * (1.0 + momentum)
-    return limit / (1.0 + 2.0 * momentum) if nesterov else limit
 
 
 def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float) -> float:

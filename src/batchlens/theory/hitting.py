@@ -5,20 +5,20 @@ steady state, and an unstable rule may dip before it blows up.  The search is ex
 `kernels.hitting.first_hit`): it passes over a stretch of steps only where a lower bound shows that none of them can do.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from batchlens.checks import require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
+from batchlens.theory._arguments import MAX_STEPS, require_batch_size
+from batchlens.theory._coordinates import weights_at
 from batchlens.theory._kernels.hitting import NEVER, REACHED, UNDECIDED, first_hit
-from batchlens.theory.dynamics import is_stable, require_batch_size, weights_at
+from batchlens.theory._types import Status
+from batchlens.theory.dynamics import is_stable
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
-MAX_STEPS = 10**12
 # Coordinate-steps that one search may look at one by one: some seconds.
 _BUDGET = 2 * 10**9
-
-Status = Literal["reached", "unstable", "steady_state_above_target", "beyond_max_steps", "undecided"]
 
 
 class HittingTime(NamedTuple):

@@ -6,15 +6,15 @@ examples has variance c_i / B around h_i theta_i.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from batchlens._arrays import FloatArray
 from batchlens.checks import require_choice, require_number, require_vector, require_whole
+from batchlens.theory._types import Rounding
 
-Rounding = Literal["mean", "down"]
 # An eigenvalue this close to a bin's edge (in bins) lies on it: the ends of the grid always do.
 _ON_EDGE = 1e-9
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from batchlens._arrays import FloatArray
 from batchlens._shapes import SHAPES
 from batchlens.checks import require_choice, require_number, require_whole
-from batchlens.theory.hitting import MAX_STEPS
+from batchlens.theory._arguments import MAX_STEPS
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.schedules import Course, Schedule, make_course, split_evenly
 

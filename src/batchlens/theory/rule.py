@@ -12,6 +12,7 @@ import numpy as np
 from batchlens._arrays import FloatArray
 from batchlens.checks import require_flag, require_number
 from batchlens.optimizers import averaged
+from batchlens.theory._coordinates import preconditioned
 
 # A rate beyond this diverges in its first step whatever its value; capped so that no infinity enters a kernel.
 _LARGEST_RATE = 1e200
@@ -80,9 +81,3 @@ class UpdateRule:
         exact = np.minimum(exact, np.longdouble(_LARGEST_RATE))
         rates = exact.astype(np.float64)
         return rates, (exact - rates).astype(np.float64)
-
-
-def preconditioned(curvature: FloatArray, power: float) -> np.ndarray[tuple[int], np.dtype[np.longdouble]]:
-    """h^(1 - power), the curvature that a preconditioned rule sees, in long doubles."""
-    exact = curvature.astype(np.longdouble)
-    return exact if power == 0 else exact ** (np.longdouble(1.0) - np.longdouble(power))

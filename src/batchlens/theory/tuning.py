@@ -18,12 +18,15 @@ from batchlens._arrays import FloatArray
 from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens.optimizers import FAMILIES, base_of, contained_in, is_averaged
 from batchlens.scaling.curve import ScalingCurve
+from batchlens.theory._arguments import MAX_STEPS, require_batch_size
 from batchlens.theory._kernels.quick import HIGHEST, descend, rule_at, scan
+from batchlens.theory._kernels.update import rate_limit
 from batchlens.theory._lanes import Lanes, into_lanes
 from batchlens.theory._search import RESOLUTION, excess_of, fewest_steps
+from batchlens.theory._types import Status
 from batchlens.theory.bounds import lower_bound_steps
-from batchlens.theory.dynamics import rate_limit, require_batch_size, risk
-from batchlens.theory.hitting import MAX_STEPS, Status, hitting_time
+from batchlens.theory.dynamics import risk
+from batchlens.theory.hitting import hitting_time
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 

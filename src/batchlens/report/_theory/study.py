@@ -9,9 +9,10 @@ import pandas as pd
 from batchlens.checks import require_number
 from batchlens.report._page.numbers import frame_of, stack
 from batchlens.scaling.curve import ScalingCurve
+from batchlens.theory._arguments import MAX_STEPS
+from batchlens.theory._types import Rounding
 from batchlens.theory.bounds import lower_bound_steps
-from batchlens.theory.hitting import MAX_STEPS
-from batchlens.theory.problem import NoisyQuadratic, Rounding
+from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.schedules import Schedule, optimal_schedule
 from batchlens.theory.tuning import scaling_curve
 
