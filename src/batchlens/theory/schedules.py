@@ -23,6 +23,7 @@ from threadpoolctl import ThreadpoolController
 from batchlens._arrays import FloatArray, IntArray
 from batchlens.checks import require_choice, require_instance, require_number, require_whole
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
+from batchlens.theory._cells import best_constant
 from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._kernels.update import rate_limit
 from batchlens.theory._lanes import Lanes, into_lanes
@@ -31,7 +32,6 @@ from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import risk_path
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
-from batchlens.theory.tuning import best_constant
 
 # A piece moves nothing if (learning rate) x (largest curvature) x (its steps) is this small.
 _STILL = 0.01
