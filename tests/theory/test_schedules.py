@@ -14,9 +14,9 @@ from scipy.optimize import Bounds, minimize
 
 import batchlens as bl
 from batchlens._shapes import SHAPES
+from batchlens.theory._course import split_evenly
 from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._lanes import into_lanes
-from batchlens.theory.schedules import split_evenly
 from tests.dense_search import paper_problem
 from tests.reference import Setting, path_by_steps
 

@@ -12,8 +12,9 @@ from batchlens._arrays import FloatArray
 from batchlens._shapes import SHAPES
 from batchlens.checks import require_choice, require_number, require_whole
 from batchlens.theory._arguments import MAX_STEPS
+from batchlens.theory._course import Course, Plan, make_course, split_evenly
 from batchlens.theory.problem import NoisyQuadratic
-from batchlens.theory.schedules import Course, Schedule, make_course, split_evenly
+from batchlens.theory.schedules import Schedule
 
 # Pieces in which a smooth shape is followed; every step is its own piece below that.
 _PIECES = 200
@@ -44,9 +45,10 @@ def ready_made_schedule(
     course = _course(problem, shape, batch_size, momentum, power)
     steps = require_whole("steps", steps, low=1, high=MAX_STEPS)
     if learning_rate is None:
-        return course.exact(_tune_peak(course, shape, steps))
-    peak = require_number("learning_rate", learning_rate, low=0)
-    return course.exact(_draw(course, shape, steps, peak))
+        plan = _tune_peak(course, shape, steps)
+    else:
+        plan = _draw(course, shape, steps, require_number("learning_rate", learning_rate, low=0))
+    return Schedule._of(course, course.exact(plan))
 
 
 def tune_ready_made(
@@ -65,7 +67,8 @@ def tune_ready_made(
     """
     course = _course(problem, shape, batch_size, momentum, power)
     target = require_number("target", target, low=0, closed=(False, True))
-    return course.reach(target, lambda steps, _near: _tune_peak(course, shape, steps))
+    plan = course.reach(target, lambda steps, _near: _tune_peak(course, shape, steps))
+    return Schedule._of(course, plan)
 
 
 def _course(problem: NoisyQuadratic, shape: str, batch_size: float, momentum: float, power: float) -> Course:
@@ -74,16 +77,16 @@ def _course(problem: NoisyQuadratic, shape: str, batch_size: float, momentum: fl
     return make_course(problem, batch_size, _PIECES, momentum, power, None)
 
 
-def _draw(course: Course, shape: str, steps: int, peak: float) -> Schedule:
-    """The schedule with a given peak; its risk is still to be found."""
+def _draw(course: Course, shape: str, steps: int, peak: float) -> Plan:
+    """The learning rates for a given peak; their risk is still to be found."""
     lengths = split_evenly(steps, _PIECES)
     ends = np.cumsum(lengths)
     rates = peak * SHAPES[shape].at((ends - 0.5 * lengths) / steps)
-    return Schedule(rates, lengths, math.nan, course.momentum or 0.0, course.power)
+    return Plan(rates, lengths, math.nan, course.momentum or 0.0)
 
 
-def _tune_peak(course: Course, shape: str, steps: int) -> Schedule:
-    """The schedule with the best peak."""
+def _tune_peak(course: Course, shape: str, steps: int) -> Plan:
+    """The learning rates with the best peak."""
 
     def risk(log_peak: float) -> float:
         plan = _draw(course, shape, steps, math.exp(log_peak))
