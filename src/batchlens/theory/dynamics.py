@@ -15,7 +15,7 @@ from batchlens.checks import require_instance
 from batchlens.theory._arguments import require_batch_size, require_steps
 from batchlens.theory._coordinates import preconditioned, weights, weights_at
 from batchlens.theory._kernels import risks
-from batchlens.theory._kernels.update import rate_limit
+from batchlens.theory._kernels.update import characteristic, rate_limit
 from batchlens.theory._types import Steps
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
@@ -205,14 +205,7 @@ def convergence_rate(problem: NoisyQuadratic, rule: UpdateRule) -> float:
     require_instance("problem", problem, NoisyQuadratic)
     require_instance("rule", rule, UpdateRule)
     a, _ = rule.rates(problem.curvature)
-    beta = rule.momentum
-    if rule.nesterov:
-        trace, product = (1 + beta) * (1 - a), beta * (1 - a)
-        factors = 1 - a, (1 - beta) ** 2 - a * (1 + beta) ** 2
-    else:
-        trace, product = 1 - a + beta, np.full_like(a, beta)
-        root = np.sqrt(beta)
-        factors = ((1 - beta) / (1 + root)) ** 2 - a, (1 + root) ** 2 - a
+    trace, product, *factors = characteristic(a, rule.momentum, rule.nesterov)
     # The discriminant is the product of the two, which may overflow.
     real = (np.abs(trace) + np.sqrt(np.abs(factors[0])) * np.sqrt(np.abs(factors[1]))) / 2
     radius = np.where(np.sign(factors[0]) * np.sign(factors[1]) >= 0, real, np.sqrt(np.abs(product)))

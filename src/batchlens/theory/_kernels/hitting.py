@@ -21,6 +21,7 @@ from batchlens.theory._kernels.maps import (
     set_out,
     weigh,
 )
+from batchlens.theory._kernels.update import characteristic
 
 # How the deterministic part of a coordinate moves between two ends of a stretch of steps, so that the least
 # |v| in it has a lower bound.  ENDS: the least is at an end (both ends even, or one step apart).  SWING: complex
@@ -36,6 +37,8 @@ LOOK = 16
 # A bound this close above the target is not trusted: rounding may have lifted it there.
 MARGIN = 1.0 + 1e-12
 
+_characteristic = merged(characteristic)
+
 
 @kernel
 def classify(a: float, momentum: float, nesterov: bool, averaging: float) -> tuple[int, float, float, float]:
@@ -48,20 +51,10 @@ def classify(a: float, momentum: float, nesterov: bool, averaging: float) -> tup
     """
     if momentum == 0.0:
         return (ENDS if averaging == 0.0 or a <= 1.0 else FOLLOW), 0.0, 0.0, 0.0
-    if nesterov:
-        trace = (1.0 + momentum) * (1.0 - a)
-        product = momentum * (1.0 - a)
-        discriminant = (1.0 - a) * ((1.0 - momentum) ** 2 - a * (1.0 + momentum) ** 2)
-        overdamped = a < 1.0
-    else:
-        root = np.sqrt(momentum)
-        trace = 1.0 - a + momentum
-        product = momentum
-        damped = ((1.0 - momentum) / (1.0 + root)) ** 2
-        discriminant = (damped - a) * ((1.0 + root) ** 2 - a)
-        overdamped = a <= damped
+    trace, product, damping, other = _characteristic(a, momentum, nesterov)
+    discriminant = damping * other
     if discriminant >= 0.0:
-        return (ENDS if averaging == 0.0 or overdamped else WILD), 0.0, 0.0, 0.0
+        return (ENDS if averaging == 0.0 or damping >= 0.0 else WILD), 0.0, 0.0, 0.0
     width = np.sqrt(-discriminant)
     kind = SWING if averaging == 0.0 else FOLLOW
     if mirrored(a, momentum, nesterov):

@@ -27,6 +27,7 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.theory._kernels.compiling import LANES, fused_multiply_add, kernel, merged
+from batchlens.theory._kernels.update import kick_and_carry, limit_with_tail
 
 Map = tuple[float, ...]
 State = tuple[float, ...]
@@ -38,6 +39,8 @@ MOST_LEVELS = 63
 MAP_SIZE = 18
 STATE_SIZE = 9
 DIVERGED: State = (np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf)
+
+_limit_with_tail = merged(limit_with_tail)
 
 
 @merged
@@ -73,10 +76,7 @@ def start_of(mirror: bool) -> State:
 
 @kernel
 def one_step(a: float, da: float, momentum: float, nesterov: bool, averaging: float) -> Map:
-    """The map of a single step; a + da is the rate.  Another update rule is another choice of these numbers.
-
-    Heavy ball: theta <- theta - a (momentum u + theta + noise).
-    Nesterov: theta <- theta - a (1 + momentum) (theta + noise) - a momentum^2 u.
+    """The map of a single step, which `update` tells; a + da is the rate.
 
     Heavy ball near its limit a = 2 (1 + momentum) has roots near -1, where theta and u nearly cancel in
     theta(t) + theta(t-1) = 2 theta + a u and every digit may be lost.  There phi(t) = (-1)^t theta(t) is followed: it
@@ -85,8 +85,8 @@ def one_step(a: float, da: float, momentum: float, nesterov: bool, averaging: fl
     """
     fresh = 1.0 - averaging
     if mirrored(a, momentum, nesterov):
-        below, dbelow = add(2.0, 0.0, 2.0 * momentum, 0.0)
-        below, dbelow = add(below, dbelow, -a, -da)
+        limit, dlimit = _limit_with_tail(momentum, nesterov)
+        below, dbelow = add(limit, dlimit, -a, -da)
         c11, d11 = add(1.0, 0.0, -below, -dbelow)
         b3 = -fresh * a
         return (
@@ -109,11 +109,9 @@ def one_step(a: float, da: float, momentum: float, nesterov: bool, averaging: fl
             a * b3,
             b3 * b3,
         )
-    kick, dkick = a, da
-    carry, dcarry = multiply(a, da, momentum, 0.0)
-    if nesterov:
-        kick, dkick = add(a, da, carry, dcarry)
-        carry, dcarry = multiply(carry, dcarry, momentum, 0.0)
+    kick, dkick, carry, dcarry = kick_and_carry(momentum, nesterov)
+    kick, dkick = multiply(a, da, kick, dkick)
+    carry, dcarry = multiply(a, da, carry, dcarry)
     c11, d11 = add(1.0, 0.0, -kick, -dkick)
     b3 = -fresh * kick
     return (

@@ -4,13 +4,14 @@ Notation as in `maps`.  Start and noise move alike here: M is a coordinate's sec
 entry is the coordinate's risk, and a piece maps M to C^n M C^nT + N Q(n), N the noise's weight.  Maps are doubled
 together with their derivatives with respect to the rate a (suffix a) and to momentum (suffix b); then the sensitivity
 of the final risk to M is carried back, piece by piece.  Plain SGD needs one number where momentum needs three, and has
-kernels of its own.  Lanes as in `quick`.
+kernels of its own.  An update is a row (kick, carry and their slopes in momentum), see `update`.  Lanes as in `quick`.
 """
 
 import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
 from batchlens.theory._kernels.compiling import LANES, inlined, kernel
+from batchlens.theory._kernels.update import kick_and_carry, kick_and_carry_slopes
 
 
 @inlined
@@ -86,16 +87,18 @@ def sgd_path(
 
 
 @inlined
-def _momentum_piece(rates: FloatArray, momentum: float, length: int, work: FloatArray) -> None:
+def _momentum_piece(rates: FloatArray, momentum: float, update: FloatArray, length: int, work: FloatArray) -> None:
     """Rows C^n (c11, c12, c21, c22) and Q (q11, q12, q22), then their a- and b-derivatives, for n = length."""
     for i in range(LANES):
-        a = rates[i]
-        work[0, i], work[1, i], work[2, i], work[3, i] = 1.0 - a, -a * momentum, 1.0, momentum
-        work[4, i], work[5, i], work[6, i] = a * a, -a, 1.0
-        work[7, i], work[8, i], work[9, i], work[10, i] = -1.0, -momentum, 0.0, 0.0
-        work[11, i], work[12, i], work[13, i] = 2.0 * a, -1.0, 0.0
-        work[14, i], work[15, i], work[16, i], work[17, i] = 0.0, -a, 0.0, 1.0
-        work[18, i], work[19, i], work[20, i] = 0.0, 0.0, 0.0
+        kick, carry = rates[i] * update[0], rates[i] * update[1]
+        work[0, i], work[1, i], work[2, i], work[3, i] = 1.0 - kick, -carry, 1.0, momentum
+        work[4, i], work[5, i], work[6, i] = kick * kick, -kick, 1.0
+        kick_a, carry_a = update[0], update[1]
+        work[7, i], work[8, i], work[9, i], work[10, i] = -kick_a, -carry_a, 0.0, 0.0
+        work[11, i], work[12, i], work[13, i] = 2.0 * kick * kick_a, -kick_a, 0.0
+        kick_b, carry_b = rates[i] * update[2], rates[i] * update[3]
+        work[14, i], work[15, i], work[16, i], work[17, i] = -kick_b, -carry_b, 0.0, 1.0
+        work[18, i], work[19, i], work[20, i] = 2.0 * kick * kick_b, -kick_b, 0.0
     bits = 0
     while length >> bits > 1:
         bits += 1
@@ -104,9 +107,9 @@ def _momentum_piece(rates: FloatArray, momentum: float, length: int, work: Float
         _double_derivative(work, 14)
         _double_values(work)
         if (length >> bit) & 1:
-            _step_derivative(rates, momentum, work, 7, 1.0)
-            _step_derivative(rates, momentum, work, 14, 0.0)
-            _step_values(rates, momentum, work)
+            _step_derivative(rates, momentum, update, work, 7, 1.0)
+            _step_derivative(rates, momentum, update, work, 14, 0.0)
+            _step_values(rates, momentum, update, work)
 
 
 @inlined
@@ -160,39 +163,43 @@ def _double_derivative(work: FloatArray, row: int) -> None:
 
 
 @inlined
-def _step_values(rates: FloatArray, momentum: float, work: FloatArray) -> None:
-    """One step more: C <- C_1 C, Q <- Q + (C b)(C b)^T with b = (-a, 1)."""
+def _step_values(rates: FloatArray, momentum: float, update: FloatArray, work: FloatArray) -> None:
+    """One step more: C <- C_1 C, Q <- Q + (C b)(C b)^T with b = (-kick, 1)."""
     for i in range(LANES):
-        a = rates[i]
+        kick, carry = rates[i] * update[0], rates[i] * update[1]
         c11, c12, c21, c22 = work[0, i], work[1, i], work[2, i], work[3, i]
-        y1, y2 = c12 - a * c11, c22 - a * c21
+        y1, y2 = c12 - kick * c11, c22 - kick * c21
         work[4, i] += y1 * y1
         work[5, i] += y1 * y2
         work[6, i] += y2 * y2
-        work[0, i] = (1.0 - a) * c11 - a * momentum * c21
-        work[1, i] = (1.0 - a) * c12 - a * momentum * c22
+        work[0, i] = (1.0 - kick) * c11 - carry * c21
+        work[1, i] = (1.0 - kick) * c12 - carry * c22
         work[2, i] = c11 + momentum * c21
         work[3, i] = c12 + momentum * c22
 
 
 @inlined
-def _step_derivative(rates: FloatArray, momentum: float, work: FloatArray, row: int, by_rate: float) -> None:
+def _step_derivative(
+    rates: FloatArray, momentum: float, update: FloatArray, work: FloatArray, row: int, by_rate: float
+) -> None:
     """The derivative of `_step_values`, by the rate (by_rate 1) or by momentum (0); goes before it."""
+    by_momentum = 1.0 - by_rate
     for i in range(LANES):
-        a = rates[i]
+        kick, carry = rates[i] * update[0], rates[i] * update[1]
+        kick_slope = update[0] * by_rate + rates[i] * update[2] * by_momentum
+        carry_slope = update[1] * by_rate + rates[i] * update[3] * by_momentum
         c11, c12, c21, c22 = work[0, i], work[1, i], work[2, i], work[3, i]
         d11, d12, d21, d22 = work[row, i], work[row + 1, i], work[row + 2, i], work[row + 3, i]
-        y1, y2 = c12 - a * c11, c22 - a * c21
-        z1 = d12 - a * d11 - by_rate * c11
-        z2 = d22 - a * d21 - by_rate * c21
+        y1, y2 = c12 - kick * c11, c22 - kick * c21
+        z1 = d12 - kick * d11 - kick_slope * c11
+        z2 = d22 - kick * d21 - kick_slope * c21
         work[row + 4, i] += 2.0 * y1 * z1
         work[row + 5, i] += y1 * z2 + z1 * y2
         work[row + 6, i] += 2.0 * y2 * z2
-        turn = momentum * by_rate + a * (1.0 - by_rate)  # derivative of a * momentum
-        work[row, i] = (1.0 - a) * d11 - a * momentum * d21 - (by_rate * c11 + turn * c21)
-        work[row + 1, i] = (1.0 - a) * d12 - a * momentum * d22 - (by_rate * c12 + turn * c22)
-        work[row + 2, i] = d11 + momentum * d21 + (1.0 - by_rate) * c21
-        work[row + 3, i] = d12 + momentum * d22 + (1.0 - by_rate) * c22
+        work[row, i] = (1.0 - kick) * d11 - carry * d21 - (kick_slope * c11 + carry_slope * c21)
+        work[row + 1, i] = (1.0 - kick) * d12 - carry * d22 - (kick_slope * c12 + carry_slope * c22)
+        work[row + 2, i] = d11 + momentum * d21 + by_momentum * c21
+        work[row + 3, i] = d12 + momentum * d22 + by_momentum * c22
 
 
 @inlined
@@ -243,6 +250,8 @@ def momentum_path(
     moments = np.empty((pieces + 1, 3, LANES))
     senses = np.empty((3, LANES))
     slopes = np.empty((2, LANES))
+    kick, _, carry, _ = kick_and_carry(momentum, False)
+    update = np.array((kick, carry, *kick_and_carry_slopes(momentum, False)))
     for first in range(0, curvature.size, LANES):
         for i in range(LANES):
             moments[0, 0, i] = start_weights[first + i]
@@ -251,7 +260,7 @@ def momentum_path(
         for j in range(pieces):
             for i in range(LANES):
                 rates[i] = learning_rates[j] * curvature[first + i]
-            _momentum_piece(rates, momentum, lengths[j], work)
+            _momentum_piece(rates, momentum, update, lengths[j], work)
             maps[j] = work
             for i in range(LANES):
                 c11, c12, c21, c22 = work[0, i], work[1, i], work[2, i], work[3, i]

@@ -11,12 +11,15 @@ averaging 1 - exp(-z).  So any learning rate, momenta next to 1 and rates next t
 import numpy as np
 
 from batchlens._arrays import BoolArray, FloatArray
-from batchlens.theory._kernels.compiling import LANES, inlined, kernel
+from batchlens.theory._kernels.compiling import LANES, inlined, kernel, merged
+from batchlens.theory._kernels.update import kick_and_carry, limit_with_tail
 
 # The corner of the search: momentum and averaging up to 1 - 1e-10, learning rates over more than thirty decades.
 LOWEST = (-75.0, 0.0, 0.0)
 HIGHEST = (35.0, 23.0, 23.0)
 _MOST_MOVES = 300
+
+_limit_with_tail = merged(limit_with_tail)
 
 
 @kernel
@@ -31,8 +34,9 @@ def quick_risk(
     steps: int,
 ) -> float:
     """Risk after `steps` steps; the arrays' length is a multiple of LANES (pad with zeros)."""
-    kick = learning_rate * (1.0 + momentum if nesterov else 1.0)
-    carry = learning_rate * momentum * (momentum if nesterov else 1.0)
+    kick, _, carry, _ = kick_and_carry(momentum, nesterov)
+    kick *= learning_rate
+    carry *= learning_rate
     fresh = 1.0 - averaging
     bits = 0
     while steps >> bits > 1:
@@ -160,9 +164,7 @@ def rule_at(point: FloatArray, stiffest: float, nesterov: bool) -> tuple[float, 
     """Learning rate, momentum and averaging at a point; `stiffest` is the largest curvature."""
     slip = np.exp(-point[1])
     momentum = 1.0 - slip
-    limit = 2.0 * (1.0 + momentum)
-    if nesterov:
-        limit /= 1.0 + 2.0 * momentum
+    limit, _ = _limit_with_tail(momentum, nesterov)
     learning_rate = limit / (stiffest * (1.0 + np.exp(-point[0])))
     return learning_rate, momentum, 1.0 - np.exp(-point[2])
 
