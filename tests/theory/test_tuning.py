@@ -475,6 +475,37 @@ def test_scaling_curve_keeps_batch_sizes_that_do_not_reach_the_target() -> None:
     assert curve.settings[0] == {}
 
 
+def test_scaling_curve_says_how_each_point_was_found() -> None:
+    curve = bl.scaling_curve(PROBLEM, "momentum", [64, 4**10], TARGET, max_steps=30_000)
+    assert curve.statuses == ("beyond_max_steps", "reached")
+    found = [bl.tune(PROBLEM, "momentum", size, TARGET, max_steps=30_000) for size in curve.batch_sizes]
+    assert curve.limits == tuple(best.limits for best in found)
+
+
+def test_scaling_curve_of_a_rule_is_its_first_hit_at_every_batch_size() -> None:
+    rule = bl.UpdateRule(0.05, 0.9, averaging=0.5, power=0.25)
+    sizes = (1, 64, 4096)
+    curve = bl.scaling_curve(PROBLEM, rule, sizes, TARGET)
+    hits = [bl.hitting_time(PROBLEM, rule, size, TARGET) for size in sizes]
+    assert [*zip(curve.steps, curve.statuses, strict=True)] == hits
+    assert {status for _, status in hits} == {"reached", "steady_state_above_target"}
+    assert (curve.optimizer, curve.power, curve.target) == ("momentum+ema", 0.25, TARGET)
+    assert curve.settings == ({"learning_rate": 0.05, "momentum": 0.9, "averaging": 0.5},) * 3
+
+
+@pytest.mark.parametrize("extra", [{"power": 0.5}, {"momentum": 0.9}])
+def test_a_rule_has_its_own_power_and_momentum(extra: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"^`{next(iter(extra))}` must be left out where a rule is given, which has "):
+        bl.scaling_curve(PROBLEM, bl.UpdateRule(0.1), [4], TARGET, **extra)
+
+
+@pytest.mark.parametrize("family", ["sgd", bl.UpdateRule(0.5)])
+def test_progress_is_told_before_each_batch_size(family: Any) -> None:
+    told: list[str] = []
+    bl.scaling_curve(PROBLEM, family, [256, 1024.5], 0.5, progress=told.append)
+    assert told == ["sgd, batch size 256", "sgd, batch size 1024.5"]
+
+
 def test_steps_fall_with_the_batch_size() -> None:
     for family, power in product(FAMILIES, (0.0, 0.25, 0.5, 0.75)):
         steps = [steps_of(tuned(family, power, batch_size)) for batch_size in BATCH_SIZES]

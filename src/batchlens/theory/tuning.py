@@ -6,7 +6,7 @@ which it meets the target.  The minimum over the parameters is made global by a 
 t steps, from whose best basins a simplex descends (see `kernels.quick`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
@@ -18,6 +18,7 @@ from batchlens.theory._tune_cell import tune_cell
 from batchlens.theory._types import Status
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import risk
+from batchlens.theory.hitting import hitting_time
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
@@ -89,31 +90,77 @@ def tune(
 
 def scaling_curve(
     problem: NoisyQuadratic,
-    family: str,
+    family: str | UpdateRule,
     batch_sizes: Sequence[float],
     target: float,
     power: float = 0.0,
     max_steps: int = MAX_STEPS,
     momentum: float | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> ScalingCurve:
-    """Steps to the target against batch size, the family tuned at every one; arguments as for `tune`.
+    """Steps to the target against batch size: of a family tuned at every one, or of one rule throughout.
+
+    Arguments:
+        problem: what is minimised.
+        family: "sgd", "momentum", "nesterov", "sgd+ema" or "momentum+ema"; or an `UpdateRule`, to be used as it is.
+        batch_sizes: above 0, rising.
+        target: risk to reach.
+        power: preconditioning by H^-power; a rule has its own.
+        max_steps: give up beyond.
+        momentum: a value to keep, for families that have it; None tunes it.
+        progress: called with what comes next before each batch size.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> curve = scaling_curve(problem, "momentum", batch_sizes=[4**k for k in range(1, 11)], target=0.01)
-    >>> curve.steps[-3:]
-    (182, 159, 152)
+    >>> curve.steps[-3:], curve.statuses[-1]
+    ((182, 159, 152), 'reached')
     >>> print(curve.critical_batch_size())
     33067
+    >>> scaling_curve(problem, UpdateRule(0.001, momentum=0.9), batch_sizes=[64, 256], target=0.01).steps
+    (1392611, 1381313)
     """
     batch_sizes = require_sequence("batch_sizes", batch_sizes)
-    found = [tune(problem, family, size, target, power, max_steps, momentum) for size in batch_sizes]
-    settings = [
-        {"learning_rate": best.rule.learning_rate, "momentum": best.rule.momentum, "averaging": best.rule.averaging}
-        if best.rule is not None
-        else {}
-        for best in found
-    ]
-    return ScalingCurve(batch_sizes, [best.steps for best in found], settings, family, power, target)
+    found = []
+    name = family.family if isinstance(family, UpdateRule) else family
+    for size in batch_sizes:
+        if progress is not None:
+            progress(f"{name}, batch size {size}")
+        if isinstance(family, UpdateRule):
+            found.append(_follow(problem, family, size, target, power, max_steps, momentum))
+        else:
+            found.append(tune(problem, family, size, target, power, max_steps, momentum))
+    return ScalingCurve(
+        batch_sizes,
+        [best.steps for best in found],
+        [_settings(best.rule) for best in found],
+        name,
+        family.power if isinstance(family, UpdateRule) else power,
+        target,
+        [best.status for best in found],
+        [best.limits for best in found],
+    )
+
+
+def _follow(
+    problem: NoisyQuadratic,
+    rule: UpdateRule,
+    batch_size: float,
+    target: float,
+    power: float,
+    max_steps: int,
+    momentum: float | None,
+) -> Tuned:
+    """How a rule does that is not tuned."""
+    for name, value in (("power", power or None), ("momentum", momentum)):
+        if value is not None:
+            raise ValueError(f"`{name}` must be left out where a rule is given, which has its own, got {value}.")
+    steps, status = hitting_time(problem, rule, batch_size, target, max_steps)
+    return Tuned(rule, steps, status)
+
+
+def _settings(rule: UpdateRule | None) -> dict[str, float]:
+    names = ("learning_rate", "momentum", "averaging")
+    return {} if rule is None else {name: getattr(rule, name) for name in names}
 
 
 def best_risk(
