@@ -53,7 +53,7 @@ def preconditioned_bound(
     """
     exact = sgd_risk(problem, learning_rate, batch_size, steps, power)
     a, _, noise = _coordinates(problem, UpdateRule(learning_rate, power=power), batch_size)
-    return RiskTerms(exact.deterministic, np.full_like(exact.noise, (noise * a / (2 - a)).sum()))
+    return _shape(steps, exact.deterministic, np.full_like(exact.noise, (noise * a / (2 - a)).sum()))
 
 
 def momentum_bound(
@@ -131,8 +131,8 @@ def _flat(steps: Steps) -> FloatArray:
 
 
 def _shape(steps: Steps, deterministic: FloatArray, noise: FloatArray) -> RiskTerms:
-    shape = np.shape(steps)
-    return RiskTerms(deterministic.reshape(shape), noise.reshape(shape))
+    counts = require_steps(steps)
+    return RiskTerms(deterministic.reshape(counts.shape), noise.reshape(counts.shape), counts)
 
 
 def _spread(trace: FloatArray, product: FloatArray, discriminant: FloatArray, t: FloatArray) -> FloatArray:

@@ -6,11 +6,12 @@ Second moments follow S <- A S A^T + b b^T c / B exactly; n steps are binary pow
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
+from batchlens._results import Result, axes_or_new
 from batchlens.checks import require_instance
 from batchlens.theory._arguments import require_batch_size, require_steps
 from batchlens.theory._coordinates import preconditioned, weights, weights_at
@@ -20,18 +21,61 @@ from batchlens.theory._types import Steps
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True, eq=False)
-class RiskTerms:
-    """Where the risk comes from: the starting point, and the gradient noise of the steps since."""
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RiskTerms(Result):
+    """Where the risk comes from: the starting point, and the gradient noise of the steps since.
+
+    Arguments:
+        deterministic: what is left of the starting point.
+        noise: what the gradient noise has added.
+        steps: after which number of steps; one or many, as for the others.
+
+    >>> problem = NoisyQuadratic.power_law(dim=100)
+    >>> risk_terms(problem, UpdateRule(learning_rate=1.0), batch_size=16, steps=[0, 50])
+    <RiskTerms: risk 2.594 after 0 steps, 0.208 after 50>
+    """
 
     deterministic: FloatArray
     noise: FloatArray
+    steps: IntArray
 
     @property
     def total(self) -> FloatArray:
         """Expected loss."""
         return self.deterministic + self.noise
+
+    @property
+    def headline(self) -> str:
+        risks, steps = self.total.reshape(-1), self.steps.reshape(-1)
+        first = f"risk {risks[0]:.4g} after {steps[0]:,} steps"
+        return first if steps.size == 1 else f"{first}, {risks[-1]:.4g} after {steps[-1]:,}"
+
+    def to_frame(self) -> "pandas.DataFrame":
+        import pandas
+
+        return pandas.DataFrame(self.as_document())
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws the risk and its two parts against the number of steps."""
+        ax = axes_or_new(ax)
+        rows = self.to_frame().sort_values("steps")
+        for name, line in (("risk", "-"), ("deterministic", "--"), ("noise", ":")):
+            ax.plot(rows["steps"], rows[name], line, label=name)
+        ax.set_xscale("symlog", linthresh=1.0)
+        ax.set_yscale("log")
+        ax.set_xlabel("steps")
+        ax.set_ylabel("risk")
+        ax.legend()
+        return ax
+
+    def as_document(self) -> dict[str, Any]:
+        columns = {"steps": self.steps, "risk": self.total, "deterministic": self.deterministic, "noise": self.noise}
+        return {name: np.reshape(column, -1).tolist() for name, column in columns.items()}
 
 
 @overload
@@ -82,7 +126,7 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
         rule.averaging,
         wanted.reshape(-1),
     )
-    return RiskTerms(sums[0].reshape(wanted.shape), sums[1].reshape(wanted.shape))
+    return RiskTerms(sums[0].reshape(wanted.shape), sums[1].reshape(wanted.shape), wanted)
 
 
 def risk_path(
@@ -127,7 +171,7 @@ def risk_path(
     h = problem.curvature
     rates = [rule.rates(h) for rule in used]
     start, noise = weights(problem)
-    sums = risks.sum_risk_path(
+    left, added = risks.sum_risk_path(
         np.stack([rate for rate, _ in rates]),
         np.stack([tail for _, tail in rates]),
         _buffer_scales(h, [rule.power for rule in used]),
@@ -139,7 +183,8 @@ def risk_path(
         np.array([1.0 / require_batch_size(batch) for batch in batches]),
         sizes,
     )
-    return RiskTerms(sums[0], sums[1]).total
+    total: FloatArray = left + added
+    return total
 
 
 def _buffer_scales(h: FloatArray, powers: list[float]) -> FloatArray:

@@ -27,6 +27,9 @@ class HittingTime(NamedTuple):
     status: "reached"; "unstable" (the risk grows without bound before reaching the target);
     "steady_state_above_target" (the noise alone keeps the risk above it); "beyond_max_steps"; "undecided" (so many
     fast, hardly damped oscillations that looking at each was given up: ask with a smaller `max_steps`).
+
+    >>> HittingTime(1429, "reached").steps
+    1429
     """
 
     steps: int | None

@@ -6,21 +6,26 @@ examples has variance c_i / B around h_i theta_i.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from batchlens._arrays import FloatArray
+from batchlens._results import Result, axes_or_new
 from batchlens.checks import require_choice, require_number, require_vector, require_whole
 from batchlens.theory._types import Rounding
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
 
 # An eigenvalue this close to a bin's edge (in bins) lies on it: the ends of the grid always do.
 _ON_EDGE = 1e-9
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class NoisyQuadratic:
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class NoisyQuadratic(Result):
     """What training has to minimise: curvature, gradient noise and starting point of every coordinate.
 
     Arguments:
@@ -32,6 +37,8 @@ class NoisyQuadratic:
     >>> problem = NoisyQuadratic(curvature=[1.0, 0.1], noise=[1.0, 0.1], initial=[1.0, 1.0])
     >>> problem.dim, problem.trace, problem.initial_risk
     (2.0, 1.1, 0.55)
+    >>> problem
+    <NoisyQuadratic: 2 coordinates, curvature 1 to 0.1, trace 1.1, initial risk 0.55>
     """
 
     curvature: FloatArray
@@ -114,6 +121,42 @@ class NoisyQuadratic:
         """Expected loss before the first step."""
         with np.errstate(over="ignore"):
             return float(0.5 * self.count @ (self.curvature * self.initial))
+
+    @property
+    def headline(self) -> str:
+        """Size, range of curvature, trace and initial risk."""
+        size = f"{self.dim:,.0f} coordinates"
+        if self.curvature.size != self.dim:
+            size += f" in {self.curvature.size:,} bins"
+        curvature = f"curvature {self.curvature.max():.4g} to {self.curvature.min():.4g}"
+        return f"{size}, {curvature}, trace {self.trace:.4g}, initial risk {self.initial_risk:.4g}"
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row per entry: curvature, noise, initial, count."""
+        import pandas
+
+        return pandas.DataFrame({name: getattr(self, name) for name in ("curvature", "noise", "initial", "count")})
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws the spectrum: curvature against rank, from the largest to the smallest."""
+        ax = axes_or_new(ax)
+        order = np.argsort(-self.curvature, kind="stable")
+        ranks, heights = np.cumsum(self.count[order]), self.curvature[order]
+        ax.plot(np.append(1.0, ranks), np.append(heights[0], heights), drawstyle="steps-pre")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlabel("rank")
+        ax.set_ylabel("curvature")
+        return ax
+
+    def as_document(self) -> dict[str, Any]:
+        return {
+            "coordinates": self.dim,
+            "bins": self.curvature.size,
+            "curvature": [float(self.curvature.max()), float(self.curvature.min())],
+            "trace": self.trace,
+            "initial_risk": self.initial_risk,
+        }
 
     def binned(self, bins: int, rounding: Rounding = "mean") -> Self:
         """Fewer entries that behave alike: coordinates of similar curvature share a bin.

@@ -4,19 +4,37 @@ A schedule is piecewise constant; `_course` tells how the best one is found.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
+from batchlens._results import Result, axes_or_new
 from batchlens.checks import require_number, require_whole
 from batchlens.theory._arguments import MAX_STEPS
 from batchlens.theory._course import Course, Plan, make_course
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True, eq=False)
-class Schedule:
-    """Piecewise-constant learning rates, and the risk they end with."""
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule(Result):
+    """Piecewise-constant learning rates, and the risk they end with.
+
+    Arguments:
+        learning_rates: one per piece.
+        lengths: steps of each piece.
+        risk: expected loss at the end.
+        momentum: the same throughout.
+        power: preconditioning by H^-power.
+
+    >>> best_schedule(NoisyQuadratic.power_law(dim=100), batch_size=16, steps=100, pieces=4)
+    <Schedule: 100 steps in 4 pieces to risk 0.05634, learning rates from 2 to 0.212>
+    """
 
     learning_rates: FloatArray
     lengths: IntArray
@@ -33,6 +51,39 @@ class Schedule:
     def rules(self) -> list[UpdateRule]:
         """The rule of every piece, as `risk_path` takes them."""
         return [UpdateRule(rate, self.momentum, power=self.power) for rate in self.learning_rates]
+
+    @property
+    def headline(self) -> str:
+        words = f"{self.steps:,} steps in {self.lengths.size} pieces to risk {self.risk:.4g}"
+        if self.lengths.size:
+            words += f", learning rates from {self.learning_rates[0]:.3g} to {self.learning_rates[-1]:.3g}"
+        return words + (f", momentum {self.momentum:.6g}" if self.momentum else "")
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row per piece: its first step, its length and its learning rate."""
+        import pandas
+
+        first = np.cumsum(self.lengths) - self.lengths
+        return pandas.DataFrame({"first_step": first, "length": self.lengths, "learning_rate": self.learning_rates})
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws learning rate against step, a stair per piece."""
+        ax = axes_or_new(ax)
+        if self.lengths.size:
+            ax.stairs(self.learning_rates, np.append(0, np.cumsum(self.lengths)), baseline=None)
+        ax.set_yscale("log")
+        ax.set_xlabel("step")
+        ax.set_ylabel("learning rate")
+        return ax
+
+    def as_document(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "risk": self.risk,
+            "lengths": self.lengths.tolist(),
+            "learning_rates": self.learning_rates.tolist(),
+            "momentum": self.momentum,
+        }
 
     @classmethod
     def _of(cls, course: Course, plan: Plan) -> Self:

@@ -8,12 +8,15 @@ t steps, from whose best basins a simplex descends (see `kernels.quick`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from batchlens._results import Result, axes_or_new
 from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens.optimizers import FAMILIES
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
 from batchlens.theory._cells import FREE, Cell, best_at, limits
+from batchlens.theory._showing import describe, draw_rule, one_row, settings_of
 from batchlens.theory._tune_cell import tune_cell
 from batchlens.theory._types import Status
 from batchlens.theory.bounds import lower_bound_steps
@@ -22,14 +25,24 @@ from batchlens.theory.hitting import hitting_time
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
 
-@dataclass(frozen=True)
-class Tuned:
+
+@dataclass(frozen=True, repr=False)
+class Tuned(Result):
     """The best rule found, and how it does.
 
-    rule, steps: None where the target is beyond reach.  status: "reached" or "beyond_max_steps".  limits: at which
-    edges of the search the optimum lies: "stability" (a larger learning rate would diverge), "momentum" and
-    "averaging" (0 is best).
+    Arguments:
+        rule: None where the target is beyond reach.
+        steps: to the target; None where it is beyond reach.
+        status: "reached" or "beyond_max_steps".
+        limits: at which edges of the search the optimum lies: "stability" (a larger learning rate would diverge),
+            "momentum" and "averaging" (0 is best).
+
+    >>> tune(NoisyQuadratic.power_law(dim=100), "sgd", batch_size=16, target=0.1)
+    <Tuned: 124 steps to the target by sgd, learning rate 0.7256>
     """
 
     rule: UpdateRule | None
@@ -37,15 +50,60 @@ class Tuned:
     status: Status
     limits: tuple[str, ...] = ()
 
+    @property
+    def headline(self) -> str:
+        if self.rule is None or self.steps is None:
+            return f"no rule found: {self.status}"
+        return f"{self.steps:,} steps to the target by {describe(self.rule)}{_at_limits(self.limits)}"
 
-@dataclass(frozen=True)
-class BestRisk:
-    """The rule with the least risk after a given number of steps."""
+    def to_frame(self) -> "pandas.DataFrame":
+        return one_row(self.as_document())
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws where the rule lies: learning rate, 1 - momentum and 1 - averaging on one logarithmic axis."""
+        return draw_rule(axes_or_new(ax), self.rule, self.headline)
+
+    def as_document(self) -> dict[str, Any]:
+        return {"steps": self.steps, **settings_of(self.rule), "status": self.status, "limits": list(self.limits)}
+
+
+@dataclass(frozen=True, repr=False)
+class BestRisk(Result):
+    """The rule with the least risk after a given number of steps.
+
+    Arguments:
+        rule: the best one found.
+        risk: what it ends with.
+        steps: after which.
+        limits: at which edges of the search it lies, as for `Tuned`.
+
+    >>> best_risk(NoisyQuadratic.power_law(dim=100), "sgd", batch_size=16, steps=100)
+    <BestRisk: risk 0.1187 after 100 steps by sgd, learning rate 0.812>
+    """
 
     rule: UpdateRule
     risk: float
     steps: int
     limits: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        done = f"risk {self.risk:.4g} after {self.steps:,} steps"
+        return f"{done} by {describe(self.rule)}{_at_limits(self.limits)}"
+
+    def to_frame(self) -> "pandas.DataFrame":
+        return one_row(self.as_document())
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws where the rule lies: learning rate, 1 - momentum and 1 - averaging on one logarithmic axis."""
+        return draw_rule(axes_or_new(ax), self.rule, self.headline)
+
+    def as_document(self) -> dict[str, Any]:
+        return {"steps": self.steps, "risk": self.risk, **settings_of(self.rule), "limits": list(self.limits)}
+
+
+def _at_limits(limits: tuple[str, ...]) -> str:
+    return f", at the edge of {' and '.join(limits)}" if limits else ""
 
 
 def tune(
@@ -132,7 +190,7 @@ def scaling_curve(
     return ScalingCurve(
         batch_sizes,
         [best.steps for best in found],
-        [_settings(best.rule) for best in found],
+        [{} if best.rule is None else settings_of(best.rule) for best in found],
         name,
         family.power if isinstance(family, UpdateRule) else power,
         target,
@@ -156,11 +214,6 @@ def _follow(
             raise ValueError(f"`{name}` must be left out where a rule is given, which has its own, got {value}.")
     steps, status = hitting_time(problem, rule, batch_size, target, max_steps)
     return Tuned(rule, steps, status)
-
-
-def _settings(rule: UpdateRule | None) -> dict[str, float]:
-    names = ("learning_rate", "momentum", "averaging")
-    return {} if rule is None else {name: getattr(rule, name) for name in names}
 
 
 def best_risk(
