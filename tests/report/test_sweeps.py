@@ -25,11 +25,12 @@ from batchlens.report._sweep.page import MOST_PANELS, plan_panels, write_sweep_r
 from batchlens.scaling._critical import DEFINITIONS
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import critical_batch_size
-from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep, read_sweep
+from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Status, Trial
+from batchlens.sweep.results import SweepResult, read_sweep
 from tests.report.test_page import LOADING, NASTY, Reader
 
 BUDGET = 5000
@@ -59,7 +60,7 @@ def fill(
     most: int = 10**6,
     repeats: int = 0,
     **declared: Any,
-) -> MeasuredSweep:
+) -> SweepResult:
     """A store of made-up trials, `most` of them at the most, and what it says."""
     usual: dict[str, Any] = {"workload": "digits", "target_on": "validation"}
     declaration = Declaration(
@@ -83,7 +84,7 @@ def fill(
                 assert result.winner is not None
                 for repeat in range(1, repeats + 1):
                     store.insert(make_trial(result.winner.key._replace(repeat=repeat), fate))
-        return read_sweep(store)
+        return read_sweep(path)
 
 
 def make_trial(key: Key, fate: Fate) -> Trial:
@@ -96,7 +97,7 @@ def make_trial(key: Key, fate: Fate) -> Trial:
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> MeasuredSweep:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
     return fill(tmp_path_factory.mktemp("store") / "sweep.sqlite", repeats=2)
 
 
@@ -113,9 +114,9 @@ def contains(interval: Interval, value: float) -> bool:
 # ---------------------------------------------------------------------------------------------
 
 
-def test_curves_are_those_of_the_fewest_steps(sweep: MeasuredSweep) -> None:
-    assert [curve.optimizer for curve in sweep.curves] == list(OPTIMIZERS)
-    for curve in sweep.curves:
+def test_curves_are_those_of_the_fewest_steps(sweep: SweepResult) -> None:
+    assert [curve.optimizer for curve in sweep.measured] == list(OPTIMIZERS)
+    for curve in sweep.measured:
         fewest = [
             min(scaling(*cell, Random(str(Key(*cell, number))))[1] for number in range(8))
             for cell in ((curve.optimizer, size) for size in SIZES)
@@ -127,23 +128,26 @@ def test_curves_are_those_of_the_fewest_steps(sweep: MeasuredSweep) -> None:
 
 def test_batch_sizes_rise_however_they_were_declared(tmp_path: Path) -> None:
     found = fill(tmp_path / "sweep.sqlite", sizes=(256, 16, 64))
-    assert [cell.batch_size for cell in found.curves[0].cells] == [16, 64, 256]
+    assert [cell.batch_size for cell in found.measured[0].cells] == [16, 64, 256]
 
 
-def test_intervals_contain_the_estimates(sweep: MeasuredSweep) -> None:
+def test_intervals_contain_the_estimates(sweep: SweepResult) -> None:
     for cell in sweep.cells:
         assert cell.interval is not None
         assert cell.steps is not None
         assert cell.interval.low == cell.steps  # the best of resampled trials can only be slower
         assert cell.interval.high is None or cell.interval.high > cell.steps
     limited = [
-        (found.value, interval) for curve in sweep.curves for found, interval in curve.estimates if interval is not None
+        (found.value, interval)
+        for curve in sweep.measured
+        for found, interval in curve.estimates
+        if interval is not None
     ]
     assert len(limited) >= 6
     assert all(value is not None and contains(interval, value) for value, interval in limited)
 
 
-def test_interval_of_steps_is_that_of_the_resampled_minimum(sweep: MeasuredSweep) -> None:
+def test_interval_of_steps_is_that_of_the_resampled_minimum(sweep: SweepResult) -> None:
     """P(the best of n resampled is beyond the k-th of n) = (1 - k / n)^n."""
     for cell in sweep.cells:
         steps = sorted(trial.steps or 0 for trial in cell.result.members)
@@ -170,7 +174,7 @@ def test_a_wide_search_gives_wide_intervals_of_the_critical_batch_size(tmp_path:
     widths = []
     for scale in (0.02, 1.0):
         found = fill(tmp_path / f"{scale}.sqlite", noise(scale), ("sgd",), [2**k for k in range(2, 14)])
-        interval = found.curves[0].estimates[2].interval
+        interval = found.measured[0].estimates[2].interval
         assert interval is not None
         assert interval.low is not None
         assert interval.high is not None
@@ -183,7 +187,7 @@ def test_a_wide_search_gives_wide_intervals_of_the_critical_batch_size(tmp_path:
 def test_one_trial_gives_no_interval(tmp_path: Path) -> None:
     found = fill(tmp_path / "sweep.sqlite", trials=1)
     assert all(cell.steps is not None and cell.interval is None for cell in found.cells)
-    assert all(interval is None for curve in found.curves for _, interval in curve.estimates)
+    assert all(interval is None for curve in found.measured for _, interval in curve.estimates)
 
 
 @pytest.mark.parametrize(
@@ -207,16 +211,16 @@ def test_effective_learning_rate(
     assert MeasuredCell(found, None).effective_learning_rate == pytest.approx(effective)
 
 
-def test_best_of_n_is_the_mean_over_all_draws(sweep: MeasuredSweep) -> None:
+def test_best_of_n_is_the_mean_over_all_draws(sweep: SweepResult) -> None:
     rows = rows_of(figures.best_of_data(sweep).query("optimizer == 'momentum' and batch_size == 64"))
-    steps = [trial.steps or 0 for trial in sweep.curves[1].cells[1].result.members]
+    steps = [trial.steps or 0 for trial in sweep.measured[1].cells[1].result.members]
     assert [row["trials"] for row in rows] == list(range(1, 9))
     for row in rows:
         wanted = fmean(min(draw) for draw in combinations(steps, row["trials"]))
         assert (row["chance"], row["steps"]) == (1.0, pytest.approx(wanted))
 
 
-def test_averaging_is_shown_of_pairs_only(sweep: MeasuredSweep, tmp_path: Path) -> None:
+def test_averaging_is_shown_of_pairs_only(sweep: SweepResult, tmp_path: Path) -> None:
     assert set(figures.averaging_data(sweep)["optimizer"]) == {"sgd", "sgd+ema"}
     alone = fill(tmp_path / "sweep.sqlite", optimizers=("momentum", "sgd+ema"))
     assert len(figures.averaging_data(alone)) == 0
@@ -227,7 +231,7 @@ def test_averaging_is_shown_of_pairs_only(sweep: MeasuredSweep, tmp_path: Path) 
 # ---------------------------------------------------------------------------------------------
 
 
-def test_files_and_their_numbers(sweep: MeasuredSweep, tmp_path: Path) -> None:
+def test_files_and_their_numbers(sweep: SweepResult, tmp_path: Path) -> None:
     seen: list[str] = []
     write_sweep_report(sweep, tmp_path, seen.append)
     plans = list(plan_panels(sweep))
@@ -250,7 +254,7 @@ def test_files_and_their_numbers(sweep: MeasuredSweep, tmp_path: Path) -> None:
     ]
 
 
-def test_page_tells_everything(sweep: MeasuredSweep, tmp_path: Path) -> None:
+def test_page_tells_everything(sweep: SweepResult, tmp_path: Path) -> None:
     write_sweep_report(sweep, tmp_path)
     reader = Reader((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert not LOADING & {tag for tag, _ in reader.elements}
@@ -286,7 +290,7 @@ def test_cells_without_a_winner_are_shown(tmp_path: Path) -> None:
     assert "no trial reached the target" in page
     (row,) = (row for row in read_rows(tmp_path / "report/steps.csv") if row["batch_size"] == "256")
     assert (row["status"], row["steps"]) == ("not_reached", "")
-    assert found.curves[0].curve.steps[2] is None
+    assert found.measured[0].curve.steps[2] is None
 
 
 def table_of(page: str, kind: str) -> list[list[str]]:
@@ -307,7 +311,7 @@ def test_every_number_of_an_unfinished_search_is_marked(tmp_path: Path) -> None:
         marked = [mark in number for number in numbers if number]
         assert marked == [not cell.result.complete] * len(marked), numbers
     assert [row[2] for row in rows[8:]] == [mark] * 8
-    for curve, (name, *numbers) in zip(found.curves, table_of(page, "critical"), strict=True):
+    for curve, (name, *numbers) in zip(found.measured, table_of(page, "critical"), strict=True):
         assert name == curve.optimizer
         assert [number.endswith(mark) for number in numbers] == [name != "sgd"] * 4
     steps = read_rows(tmp_path / "report/steps.csv")
@@ -330,7 +334,7 @@ def test_figures_of_an_unfinished_sweep_say_so(tmp_path: Path) -> None:
     assert labels == {"steps": begun, "averaging": {"sgd"}, "learning-rates": begun, "best-of": {"sgd", "momentum"}}
 
 
-def test_a_finished_sweep_has_no_such_marks(sweep: MeasuredSweep, tmp_path: Path) -> None:
+def test_a_finished_sweep_has_no_such_marks(sweep: SweepResult, tmp_path: Path) -> None:
     write_sweep_report(sweep, tmp_path)
     assert "unfinished" not in (tmp_path / "index.html").read_text(encoding="utf-8").lower()
 
@@ -364,7 +368,7 @@ def test_a_report_on_little(tmp_path: Path, options: dict[str, Any], panels: set
     write_sweep_report(found, tmp_path / "report")
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
     Reader(page)
-    assert page.count("<tr>") == 2 + len(found.curves) + len(found.cells)
+    assert page.count("<tr>") == 2 + len(found.measured) + len(found.cells)
     assert panels is None or {plan.title for plan, _ in plan_panels(found)} == panels
     assert ("The sweep is not finished" in page) == (not found.complete)
     assert ("figure 8" in page) == (options.get("target_on") == "train")
@@ -379,7 +383,7 @@ def test_nasty_text_stays_text(tmp_path: Path) -> None:
     assert reader.text.count(NASTY) == 4  # twice in the title, in the lead and among the parameters
 
 
-def test_the_same_store_gives_the_same_bytes_without_torch(sweep: MeasuredSweep, tmp_path: Path) -> None:
+def test_the_same_store_gives_the_same_bytes_without_torch(sweep: SweepResult, tmp_path: Path) -> None:
     """In another process, where torch cannot be imported, through the command line."""
     fill(tmp_path / "sweep.sqlite", repeats=2)
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
@@ -409,7 +413,7 @@ MANY = ("sgd", "momentum", "nesterov", "adam", "adamw", "kfac", "muon", "sgd+ema
 
 
 @pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> MeasuredSweep:
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
     def fate(optimizer: str, batch_size: int, random: Random) -> tuple[Status, int]:
         return never() if optimizer == "muon" or batch_size == 1024 else scaling(optimizer, batch_size, random)
 
@@ -417,7 +421,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> MeasuredSweep:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_everything_is_on_the_canvas_and_labels_do_not_overlap(crowded: MeasuredSweep, number: int) -> None:
+def test_everything_is_on_the_canvas_and_labels_do_not_overlap(crowded: SweepResult, number: int) -> None:
     plan, table = list(plan_panels(crowded))[number]
     with figure_style():
         figure = Figure()
@@ -436,7 +440,7 @@ def test_everything_is_on_the_canvas_and_labels_do_not_overlap(crowded: Measured
     assert all(not box.overlaps(ax.bbox) for box in boxes)
 
 
-def test_crosses_are_at_the_budget(crowded: MeasuredSweep) -> None:
+def test_crosses_are_at_the_budget(crowded: SweepResult) -> None:
     ax = Figure().add_subplot()
     figures.draw_sweep_steps(ax, figures.sweep_steps_data(crowded), MANY)
     crosses = [line for line in ax.lines if line.get_marker() == "x" and line.get_transform() == ax.transData]
@@ -444,7 +448,7 @@ def test_crosses_are_at_the_budget(crowded: MeasuredSweep) -> None:
     assert heights.tolist() == [BUDGET] * (len(MANY) - 1 + 4)
 
 
-def test_records_say_what_they_are_of(sweep: MeasuredSweep) -> None:
-    assert isinstance(sweep.curves[0], MeasuredCurve)
+def test_records_say_what_they_are_of(sweep: SweepResult) -> None:
+    assert isinstance(sweep.measured[0], MeasuredCurve)
     assert sweep.trials == len(OPTIMIZERS) * len(SIZES) * 10
     assert sweep.versions == VERSIONS

@@ -66,7 +66,7 @@ def test_tables_as_frames(store: Store) -> None:
     store.add(make_trial(1, status="pruned", steps=None, metric=None, history=((0, 0.1, "<="),)))
     trials, histories = store.trials(), store.histories()
     assert trials["steps"].isna().tolist() == [False, True]
-    assert trials.loc[0, ["learning_rate", "momentum"]].tolist() == [0.1, 0.9]
+    assert (trials["learning_rate"][0], trials["momentum"][0]) == (0.1, 0.9)
     assert {"settings", "position", "versions"}.isdisjoint(trials.columns)
     assert histories[["number", "step"]].to_numpy().tolist() == [[0, 0], [0, 12], [1, 0]]
 

@@ -11,13 +11,13 @@ from matplotlib.ticker import MaxNLocator
 from batchlens._drawing import Line, batch_axis, draw_lines, log_axis, look_of, steps_axis
 from batchlens.optimizers import averaged, base_of
 from batchlens.report._page.numbers import frame_of, groups, rows_of
-from batchlens.sweep._curves import MeasuredSweep
+from batchlens.sweep.results import SweepResult
 
 # From which chance of a known result on the best of n trials is drawn.
 LIKELY = 0.9
 
 
-def sweep_steps_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def sweep_steps_data(sweep: SweepResult) -> pd.DataFrame:
     """Fewest steps to the target of every optimizer at every batch size, with the interval's ends."""
     return frame_of(
         {
@@ -30,7 +30,7 @@ def sweep_steps_data(sweep: MeasuredSweep) -> pd.DataFrame:
             "max_steps": sweep.declaration.budget(cell.batch_size),
             "complete": cell.result.complete,
         }
-        for curve in sweep.curves
+        for curve in sweep.measured
         for cell in curve.cells
     )
 
@@ -59,7 +59,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     draw_lines(ax, lines)
 
 
-def averaging_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def averaging_data(sweep: SweepResult) -> pd.DataFrame:
     """The same of the optimizers that were swept with averaging and without."""
     names = sweep.declaration.optimizers
     paired = {name for name in names if averaged(name) in names and base_of(name) in names}
@@ -67,7 +67,7 @@ def averaging_data(sweep: MeasuredSweep) -> pd.DataFrame:
     return data[data["optimizer"].isin(paired)]
 
 
-def sweep_rates_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def sweep_rates_data(sweep: SweepResult) -> pd.DataFrame:
     """The winners' learning rates, of the optimizers that have any.
 
     Effective ones are learning_rate / (1 - momentum) where momentum adds up.
@@ -82,7 +82,7 @@ def sweep_rates_data(sweep: MeasuredSweep) -> pd.DataFrame:
             "near_edge": " ".join(f"{edge.setting}:{edge.side}" for edge in cell.result.edges),
             "complete": cell.result.complete,
         }
-        for curve in sweep.curves
+        for curve in sweep.measured
         for cell in curve.cells
         if any(other.effective_learning_rate for other in curve.cells)
     )
@@ -103,7 +103,7 @@ def draw_sweep_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     draw_lines(ax, lines)
 
 
-def best_of_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def best_of_data(sweep: SweepResult) -> pd.DataFrame:
     """What the best of fewer trials, drawn at random from a cell's, would have been.
 
     `chance` is how likely it is to be known to reach the target; `steps` the expected steps if so.
@@ -115,7 +115,7 @@ def best_of_data(sweep: MeasuredSweep) -> pd.DataFrame:
             **best._asdict(),
             "complete": cell.result.complete,
         }
-        for curve in sweep.curves
+        for curve in sweep.measured
         for cell in curve.cells
         if cell.steps is not None
         for best in cell.result.best_of()
@@ -145,10 +145,10 @@ def middle_batch_size(data: pd.DataFrame) -> int:
     return int(candidates[len(candidates) // 2])
 
 
-def repeats_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def repeats_data(sweep: SweepResult) -> pd.DataFrame:
     """Steps of the winners' repeats with other seeds, the winner itself as repeat 0."""
     rows = []
-    for curve in sweep.curves:
+    for curve in sweep.measured:
         for cell in curve.cells:
             steps = [cell.steps, *cell.result.repeat_steps()]
             rows += [

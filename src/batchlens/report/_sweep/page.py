@@ -17,9 +17,10 @@ from batchlens.report._page.numbers import csv_of, frame_of
 from batchlens.report._page.records import PanelPlan
 from batchlens.report._sweep import figures
 from batchlens.scaling._intervals import Interval
-from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, MeasuredSweep
+from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._trial import Status
+from batchlens.sweep.results import SweepResult
 
 # In how many figures `write_sweep_report` reports its progress at the most.
 MOST_PANELS = 5
@@ -37,7 +38,7 @@ _CELLS = (
 )
 
 
-def write_sweep_report(sweep: MeasuredSweep, out: Path, progress: Callable[[str], None] = lambda _: None) -> None:
+def write_sweep_report(sweep: SweepResult, out: Path, progress: Callable[[str], None] = lambda _: None) -> None:
     """Write the report on a sweep into a folder.
 
     Nothing changes there before everything is written beside it; then files of an earlier report are replaced.
@@ -63,7 +64,7 @@ def write_sweep_report(sweep: MeasuredSweep, out: Path, progress: Callable[[str]
         (folder / "index.html").write_text(page, encoding="utf-8")
 
 
-def plan_panels(sweep: MeasuredSweep) -> Iterator[tuple[PanelPlan[MeasuredSweep], pd.DataFrame]]:
+def plan_panels(sweep: SweepResult) -> Iterator[tuple[PanelPlan[SweepResult], pd.DataFrame]]:
     """The figures for which the sweep has numbers, with those."""
     number = 0
     for plan in _plans(sweep.declaration):
@@ -86,7 +87,7 @@ def _unfinished_caption(frame: pd.DataFrame) -> str:
     )
 
 
-def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
+def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
     # All figures know all optimizers, so that each looks the same in every one.
     optimizers = declaration.optimizers
     return [
@@ -144,7 +145,7 @@ def _plans(declaration: Declaration) -> list[PanelPlan[MeasuredSweep]]:
     ]
 
 
-def critical_data(sweep: MeasuredSweep) -> pd.DataFrame:
+def critical_data(sweep: SweepResult) -> pd.DataFrame:
     """The critical batch size of every optimizer by each definition, with the interval's ends."""
     return frame_of(
         {
@@ -154,12 +155,12 @@ def critical_data(sweep: MeasuredSweep) -> pd.DataFrame:
             "high": None if interval is None else interval.high,
             "complete": is_complete(curve),
         }
-        for curve in sweep.curves
+        for curve in sweep.measured
         for found, interval in curve.estimates
     )
 
 
-def title_of(sweep: MeasuredSweep) -> str:
+def title_of(sweep: SweepResult) -> str:
     """The question that the sweep answers."""
     return f"How large a batch can {sweep.declaration.workload} use, and with which optimizer?"
 
@@ -187,7 +188,7 @@ def settings_words(settings: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in settings.items())
 
 
-def _lead(sweep: MeasuredSweep) -> str:
+def _lead(sweep: SweepResult) -> str:
     declaration = sweep.declaration
     where = "training" if declaration.target_on == "train" else "validation"
     part = f" This is shard {sweep.shard} only: its winners are not yet those of the sweep." if sweep.shard else ""
@@ -200,7 +201,7 @@ def _lead(sweep: MeasuredSweep) -> str:
     )
 
 
-def _summary(sweep: MeasuredSweep) -> str:
+def _summary(sweep: SweepResult) -> str:
     cells = sweep.cells
     done = sum(cell.result.complete for cell in cells)
     won = sum(cell.steps is not None for cell in cells)
@@ -212,10 +213,10 @@ def _summary(sweep: MeasuredSweep) -> str:
     )
 
 
-def _critical_section(sweep: MeasuredSweep) -> Section:
+def _critical_section(sweep: SweepResult) -> Section:
     rows = [
         [curve.optimizer, *(_marked(words, is_complete(curve)) for words in [*_estimates(curve), _fewest(curve)])]
-        for curve in sweep.curves
+        for curve in sweep.measured
     ]
     heads = ("Optimizer", "Knee", "Overhead", "Fit", "Fewest steps")
     table = render_table("Critical batch size of every optimizer", "critical", heads, rows)
@@ -233,7 +234,7 @@ def _marked(words: str, complete: bool) -> Cell:
     return words if complete or not words else [words, _UNFINISHED]
 
 
-def _cells_section(sweep: MeasuredSweep) -> Section:
+def _cells_section(sweep: SweepResult) -> Section:
     heads = (
         "Optimizer",
         "Batch size",
@@ -249,7 +250,7 @@ def _cells_section(sweep: MeasuredSweep) -> Section:
     return Section("searches", "Searches", "\n".join([table, remark, *_notes(sweep)]))
 
 
-def _notes(sweep: MeasuredSweep) -> list[str]:
+def _notes(sweep: SweepResult) -> list[str]:
     """What the trials of an optimizer noted, a paragraph for each."""
     notes: Mapping[str, Sequence[str]] = getattr(sweep, "notes", {})
     return [
@@ -282,7 +283,7 @@ def _cell_row(cell: MeasuredCell) -> list[Cell]:
     ]
 
 
-def _parameters(sweep: MeasuredSweep) -> dict[str, str]:
+def _parameters(sweep: SweepResult) -> dict[str, str]:
     declaration = sweep.declaration
     budgets = dict(sorted(zip(declaration.batch_sizes, declaration.max_steps, strict=True)))
     spaces = {
@@ -301,7 +302,7 @@ def _parameters(sweep: MeasuredSweep) -> dict[str, str]:
         "trials known exactly (keep)": str(declaration.keep),
         "seed": str(declaration.seed),
         "step budgets": ", ".join(f"{budget:,} at {size:,}" for size, budget in budgets.items()),
-        "trials in all": f"{sweep.trials:,}{so_far}",
+        "trials in all": f"{sweep.ended:,}{so_far}",
         "steps in all": f"{sweep.steps:,}{so_far}",
         "steps saved by pruning": f"at most {saved:,}: what was left of the step budgets{so_far}" if saved else "none",
         "time of all trials": f"{sweep.seconds:,.0f} s{so_far}",

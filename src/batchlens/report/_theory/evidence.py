@@ -10,8 +10,8 @@ from batchlens.report._theory.claims.thresholds import LATER
 from batchlens.report._theory.figures.coordinates import first_term_data
 from batchlens.report._theory.figures.rates import final_rate_data
 from batchlens.report._theory.study import Study, power_law_problem
-from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory._kernels.update import rate_limit
+from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import convergence_rate, steady_state_risk
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
