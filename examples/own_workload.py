@@ -9,30 +9,29 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from batchlens import Workload, train
-from batchlens.training.data.loading import Dataset, Split
-from batchlens.training.spaces import Range, search_spaces
+import batchlens as bl
 
 
-def draw_moons(_: Path | None) -> Dataset:
+def draw_moons(_: Path | None) -> bl.Dataset:
     random = torch.Generator().manual_seed(0)
     moon = torch.randint(2, (3_000,), generator=random)
     angle = math.pi * (torch.rand(3_000, generator=random) + moon)
     points = torch.stack([angle.cos() + moon, angle.sin() + 0.5 * moon], dim=1)
     points += 0.1 * torch.randn(points.shape, generator=random)
-    return Dataset("moons", Split(points[:2_000], moon[:2_000]), Split(points[2_000:], moon[2_000:]), 2, (), ())
+    train, validation = bl.Split(points[:2_000], moon[:2_000]), bl.Split(points[2_000:], moon[2_000:])
+    return bl.Dataset("moons", train, validation, classes=2)
 
 
-workload = Workload(
+workload = bl.Workload(
     name="moons",
     data=draw_moons,
     model=lambda: nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 2)),
     target=0.99,
     train_target=0.99,
-    spaces=search_spaces(sgd=Range(1e-2, 10), momentum=Range(1e-3, 10), adam=Range(1e-4, 1), kfac=Range(1e-2, 10)),
+    spaces=bl.search_spaces(sgd=bl.Range(1e-2, 10), adam=bl.Range(1e-4, 1)),  # others as usual
 )
 
 if __name__ == "__main__":
     for optimizer, rate in (("sgd", 1.0), ("momentum", 0.3), ("adam", 0.03), ("kfac", 0.3)):
-        record = train(workload, optimizer, 32, {"learning_rate": rate})
+        record = bl.train(workload, optimizer, 32, {"learning_rate": rate})
         print(f"{optimizer}: {record.status} after {record.steps_taken} steps")

@@ -318,7 +318,7 @@ def test_every_number_of_an_unfinished_search_is_marked(tmp_path: Path) -> None:
     assert [row["complete"] for row in steps] == [str(cell.result.complete) for cell in found.cells]
     critical = read_rows(tmp_path / "report/critical.csv")
     assert {row["optimizer"]: row["complete"] for row in critical} == {name: str(name == "sgd") for name in OPTIMIZERS}
-    assert f"<dd>{found.trials:,} (unfinished)</dd>" in page
+    assert f"<dd>{found.ended:,} (unfinished)</dd>" in page
 
 
 def test_figures_of_an_unfinished_sweep_say_so(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_the_same_store_gives_the_same_bytes_without_torch(sweep: SweepResult, t
     pages = [re.sub(r"in \d+\.\d s\.", "in S s.", files.pop("index.html").decode()) for files in (theirs, ours)]
     assert pages[0] == pages[1]
     assert theirs == ours
-    assert len(read_rows(tmp_path / "tables/trials.csv")) == sweep.trials
+    assert len(read_rows(tmp_path / "tables/trials.csv")) == sweep.ended
 
 
 # ---------------------------------------------------------------------------------------------
@@ -450,5 +450,5 @@ def test_crosses_are_at_the_budget(crowded: SweepResult) -> None:
 
 def test_records_say_what_they_are_of(sweep: SweepResult) -> None:
     assert isinstance(sweep.measured[0], MeasuredCurve)
-    assert sweep.trials == len(OPTIMIZERS) * len(SIZES) * 10
+    assert sweep.ended == len(OPTIMIZERS) * len(SIZES) * 10
     assert sweep.versions == VERSIONS

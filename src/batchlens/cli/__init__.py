@@ -5,7 +5,8 @@ Heavy imports stay inside the commands, so that `batchlens --help` answers at on
 
 import re
 import sys
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 import click
 
@@ -47,7 +48,9 @@ for command in (
 def main() -> NoReturn:
     """Run a command; whatever goes wrong ends in one line on standard error."""
     try:
-        cli(prog_name="batchlens", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            cli(prog_name="batchlens", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
@@ -67,6 +70,11 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort) as error:
         _fail(f"interrupted {error}".strip() if error.args else "interrupted.", 130)
     sys.exit(0)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """One line, without the place in the code that it comes from."""
+    click.echo(f"batchlens: {message}", err=True)
 
 
 def _as_typed(name: str) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, print_json, print_table
+from batchlens.cli.progress import Lines, is_watched
+from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, plain, print_json, print_table
 from batchlens.extras import import_extra
 
 if TYPE_CHECKING:
@@ -39,15 +40,17 @@ class _Setting(click.ParamType):  # type: ignore[type-arg]
 @click.command("train")
 @click.argument("workload")
 @click.option("--optimizer", required=True, help="sgd, momentum, nesterov, adam, ...; +ema averages.")
-@click.option("--batch-size", type=WHOLE, required=True, help="Examples a step.")
+@click.option("--batch-size", type=WHOLE, required=True, help="Examples of a step.")
 @click.option("--set", "settings", type=_Setting(), multiple=True,
               help="A setting, such as learning_rate=0.1; once for each.")  # fmt: skip
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
               help="As published, or narrower with an easier target.")  # fmt: skip
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of weights, order and augmentation.")
 @click.option("--max-steps", type=WHOLE, help="Step budget; the workload's by default.")
-@click.option("--micro-batch", type=WHOLE, help="Accumulate gradients over slices of so many examples.")
-@click.option("--schedule", help="constant, linear_decay, cosine, warmup_stable_decay; the workload's by default.")
+@click.option("--micro-batch", type=WHOLE, help="Accumulate gradients over slices of this many examples.")
+@click.option(
+    "--schedule", help="constant, linear_decay, cosine, step_decay, warmup_stable_decay; the workload's by default."
+)
 @click.option("--target", type=NUMBER, help="Metric to reach; the workload's by default.")
 @click.option("--target-on", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
               help="Where the target is to be reached.")  # fmt: skip
@@ -152,9 +155,10 @@ def _stopping() -> Iterator[Callable[[int], Any]]:
 
 @contextmanager
 def _bar(max_steps: int) -> Iterator[Callable[["Progress"], None] | None]:
-    """A bar with step, metric, target, rate and time left, where a person is looking."""
-    if not sys.stderr.isatty():
-        yield None
+    """A bar with step, metric, target, rate and time left where a person is looking, else a line a minute."""
+    if not is_watched():
+        lines = Lines()
+        yield lambda now: lines.say(lambda: f"step {now.step:,} of at most {max_steps:,}, {_metric(now)}")
         return
     from rich import progress as rich
     from rich.console import Console
@@ -172,17 +176,20 @@ def _bar(max_steps: int) -> Iterator[Callable[["Progress"], None] | None]:
         task = bar.add_task("training", total=max_steps, metric="", rate="")
 
         def watch(now: "Progress") -> None:
-            latest = now.latest
-            known = "" if latest is None else f"{now.metric} {latest.relation} {latest.metric:.4f}, "
             speed = bar.tasks[task].speed
             bar.update(
                 task,
                 completed=now.step,
-                metric=f"{known}target {now.target:g}",
+                metric=_metric(now),
                 rate=f"{speed:.1f} steps/s" if speed else "",
             )
 
         yield watch
+
+
+def _metric(now: "Progress") -> str:
+    known = "" if now.latest is None else f"{now.metric} {now.latest.relation} {now.latest.metric:.4f}, "
+    return f"{known}target {now.target:g}"
 
 
 def _print(record: "Record", as_json: bool) -> None:
@@ -199,7 +206,9 @@ def _print(record: "Record", as_json: bool) -> None:
         "target": record.target,
         "seconds": round(record.seconds, 2),
         "of_it_evaluating": f"{record.evaluation_seconds / record.seconds:.0%}",
+        "threads": record.threads,
     }
     print_table(title, columns_of([row]))
-    if record.reason:
-        click.echo(record.reason)
+    for line in (record.reason, *record.notes):
+        if line:
+            click.echo(plain(line))

@@ -1,49 +1,50 @@
-"""How scaling curves are drawn."""
+"""How scaling curves are drawn: one or several on the same axes."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from batchlens._drawing import BLUE, PALETTE, batch_axis, steps_axis
+import numpy as np
+
+from batchlens._drawing import PALETTE, batch_axis, steps_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
     from batchlens.scaling.curve import ScalingCurve
 
+# How a curve is known again when another one comes to the same axes.
+_CURVE = "batchlens-curve"
 
-def draw_curve(ax: "Axes", curve: "ScalingCurve", colour: str = BLUE) -> "Axes":
-    """Steps against batch size, the line of perfect scaling (dotted) and the critical batch size (dashed)."""
+
+def draw_curve(ax: "Axes", curve: "ScalingCurve") -> "Axes":
+    """Steps against batch size, the line of perfect scaling (dotted) and the critical batch size (dashed).
+
+    Axes that hold curves already are widened to hold this one too, which gets the next colour.
+    """
+    others: list[Line2D] = [line for line in ax.lines if line.get_gid() == _CURVE]
+    colour = PALETTE[len(others) % len(PALETTE)]
     known = [(size, steps) for size, steps in zip(curve.batch_sizes, curve.steps, strict=True) if steps]
+    sizes, steps = [size for size, _ in known], [count for _, count in known]
     ends = [end for interval in curve.intervals if interval is not None for end in interval]
-    steps_axis(ax, [*(steps for _, steps in known), *ends])
-    batch_axis(ax, curve.batch_sizes)
+    earlier = np.concatenate([np.empty((0, 2)), *(np.asarray(line.get_xydata(), dtype=float) for line in others)])
+    steps_axis(ax, [*steps, *ends, *earlier[:, 1].tolist()])
+    batch_axis(ax, [*curve.batch_sizes, *earlier[:, 0].tolist()])
     name = curve.optimizer or "steps"
-    ax.plot(
-        [size for size, _ in known],
-        [steps for _, steps in known],
-        "o-",
-        color=colour,
-        label=f"{name}, power {curve.power:g}" if curve.power else name,
-    )
-    for size, interval in zip(curve.batch_sizes, curve.intervals, strict=False):
-        if interval is not None and interval.low is not None:
-            high = ax.get_ylim()[1] if interval.high is None else interval.high
-            ax.plot([size, size], [interval.low, high], "-", color=colour, linewidth=1.0)
+    label = f"{name}, power {curve.power:g}" if curve.power else name
+    ax.plot(sizes, steps, "o-", color=colour, label=label, gid=_CURVE)
+    _draw_intervals(ax, curve, colour)
     _draw_perfect_scaling(ax, curve, colour)
-    _mark_critical(ax, curve, colour)
+    _mark_critical(ax, curve, colour, len(others))
     ax.grid(True, alpha=0.2)
     ax.legend(loc="lower left")
     return ax
 
 
-def draw_curves(ax: "Axes", curves: Sequence["ScalingCurve"]) -> "Axes":
-    """Several curves on the same axes, which hold them all."""
-    sizes = sorted({size for curve in curves for size in curve.batch_sizes})
-    for place, curve in enumerate(curves):
-        draw_curve(ax, curve, PALETTE[place % len(PALETTE)])
-    batch_axis(ax, sizes)
-    steps_axis(ax, [steps for curve in curves for steps in curve.steps])
-    return ax
+def _draw_intervals(ax: "Axes", curve: "ScalingCurve", colour: str) -> None:
+    for size, interval in zip(curve.batch_sizes, curve.intervals, strict=False):
+        if interval is not None and interval.low is not None:
+            high = ax.get_ylim()[1] if interval.high is None else interval.high
+            ax.plot([size, size], [interval.low, high], "-", color=colour, linewidth=1.0)
 
 
 def _draw_perfect_scaling(ax: "Axes", curve: "ScalingCurve", colour: str) -> None:
@@ -53,26 +54,19 @@ def _draw_perfect_scaling(ax: "Axes", curve: "ScalingCurve", colour: str) -> Non
         for size, steps, part in zip(curve.batch_sizes, curve.steps, curve.efficiency(), strict=True)
         if steps and part is not None
     ]
-    bottom = ax.get_ylim()[0]
-    ax.plot(
-        [size for size, _ in perfect],
-        [steps for _, steps in perfect],
-        ":",
-        color=colour,
-        linewidth=1.0,
-        label="perfect scaling",
-    )
-    ax.set_ylim(bottom=bottom)
+    limits = ax.get_ylim()
+    ax.plot([size for size, _ in perfect], [steps for _, steps in perfect], ":", color=colour, linewidth=1.0)
+    ax.set_ylim(limits)
 
 
-def _mark_critical(ax: "Axes", curve: "ScalingCurve", colour: str) -> None:
+def _mark_critical(ax: "Axes", curve: "ScalingCurve", colour: str, place: int) -> None:
     critical = curve.critical_batch_size()
     if critical.value is None:
         return
     ax.axvline(critical.value, linestyle="--", linewidth=1.0, color=colour)
     ax.annotate(
         f"critical batch size {critical}",
-        (critical.value, 0.98),
+        (critical.value, 0.98 - 0.07 * place),
         xycoords=ax.get_xaxis_transform(),
         xytext=(4, 0),
         textcoords="offset points",

@@ -145,9 +145,12 @@ class Fit(Result):
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Every optimizer's curve, each with its critical batch size."""
-        from batchlens.scaling._plots import draw_curves
+        from batchlens.scaling._plots import draw_curve
 
-        return draw_curves(axes_or_new(ax), [fitted.curve for fitted in self.fits])
+        ax = axes_or_new(ax)
+        for fitted in self.fits:
+            draw_curve(ax, fitted.curve)
+        return ax
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens fit --json` prints."""

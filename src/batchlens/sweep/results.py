@@ -109,9 +109,12 @@ class SweepResult(Result):
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Every optimizer's steps against batch size, each with its critical batch size."""
-        from batchlens.scaling._plots import draw_curves
+        from batchlens.scaling._plots import draw_curve
 
-        return draw_curves(axes_or_new(ax), list(self.curves().values()))
+        ax = axes_or_new(ax)
+        for curve in self.curves().values():
+            draw_curve(ax, curve)
+        return ax
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens report --json` prints."""

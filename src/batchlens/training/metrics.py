@@ -10,6 +10,18 @@ from torch.nn import functional
 
 from batchlens.checks import require_number
 
+__all__ = [
+    "ACCURACY",
+    "CROSS_ENTROPY",
+    "SQUARED_ERROR",
+    "Metric",
+    "cross_entropies",
+    "hits",
+    "shortfalls",
+    "smoothed_cross_entropies",
+    "squared_errors",
+]
+
 Scores = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -16,6 +16,8 @@ from batchlens.checks import require_number, require_whole
 from batchlens.kfac import KFAC
 from batchlens.optimizers import averaged, base_of, is_averaged
 
+__all__ = ["Recipe", "Setting", "Stepper", "Task"]
+
 Settings = Mapping[str, float]
 
 

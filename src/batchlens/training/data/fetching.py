@@ -29,6 +29,8 @@ from batchlens.training.data._sources import (
     what_is_wrong,
 )
 
+__all__ = ["Fetched", "fetch"]
+
 _CHUNK = 1 << 18
 # Told which file is coming, how many bytes of it have come, and how many there are, where that is known.
 Progress = Callable[[str, int, int | None], None]
