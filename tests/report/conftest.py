@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from batchlens.report._page.records import Claim
+from batchlens.report._theory.page import write_theory_report
 from batchlens.report._theory.study import Study
-from batchlens.report.reproduction import reproduce
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Report:
     study: Study
     folder: Path
     claims: list[Claim]
-    progress: list[str]
+    progress: list[tuple[int, int, str]]
 
 
 @pytest.fixture(scope="session")
@@ -28,5 +28,6 @@ def study() -> Study:
 @pytest.fixture(scope="session")
 def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("reports") / "report"
-    progress: list[str] = []
-    return Report(study, folder, reproduce(study, folder, progress.append), progress)
+    progress: list[tuple[int, int, str]] = []
+    claims = write_theory_report(study, folder, lambda *words: progress.append(words))
+    return Report(study, folder, claims, progress)

@@ -1,30 +1,33 @@
 """The report: complete, the same every time, true to its numbers, and written whole or not at all."""
 
 import csv
+import dataclasses
+import json
 import math
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 
 from batchlens import BatchlensError, UpdateRule, risk, tune
-from batchlens.cli import theory as theory_commands
-from batchlens.report import reproduction
-from batchlens.report._page.numbers import rows_of
+from batchlens.report._page.numbers import csv_of, rows_of
 from batchlens.report._page.records import Claim, PanelPlan
+from batchlens.report._theory import page as theory_page
 from batchlens.report._theory.evidence import check_claims
+from batchlens.report._theory.page import write_theory_report
 from batchlens.report._theory.panels import PANELS
 from batchlens.report._theory.study import Study
+from batchlens.report.reproduction import reproduce
 from tests.report.conftest import Report
 from tests.report.test_claims import CHECKS
 
@@ -49,18 +52,17 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one claim and one figure: as good as a whole one where only the folder matters."""
-    monkeypatch.setattr(reproduction, "PANELS", (SOME_PANEL,))
-    monkeypatch.setattr(reproduction, "check_claims", lambda _: iter([SOME_CLAIM]))
+    monkeypatch.setattr(theory_page, "PANELS", (SOME_PANEL,))
+    monkeypatch.setattr(theory_page, "plan_checks", lambda _: [lambda: SOME_CLAIM])
 
 
-def break_down(error: BaseException) -> Callable[[Study], Iterator[Claim]]:
-    """`check_claims`, but it raises after its first claim."""
+def break_down(error: BaseException) -> Callable[[Study], list[Callable[[], Claim]]]:
+    """`plan_checks`, but the second check raises."""
 
-    def check(_: Study) -> Iterator[Claim]:
-        yield SOME_CLAIM
+    def check() -> Claim:
         raise error
 
-    return check
+    return lambda _: [lambda: SOME_CLAIM, check]
 
 
 def test_every_file_is_there(report: Report) -> None:
@@ -128,14 +130,39 @@ def test_claims_csv_has_every_claim(report: Report) -> None:
     ]
 
 
+def test_a_reproduction_is_at_home_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = dataclasses.replace(SOME_CLAIM, name="other", verdict="holds with a limit", note="At power 0.")
+    monkeypatch.setattr(theory_page, "PANELS", (SOME_PANEL,))
+    monkeypatch.setattr(theory_page, "plan_checks", lambda _: [lambda: SOME_CLAIM, lambda: limited])
+    seen: list[tuple[int, int, str]] = []
+    found = reproduce(tmp_path / "here", dim=10, bins=0, target=0.1, progress=lambda *words: seen.append(words))
+    assert repr(found) == "<Reproduction: 1 claim holds, 1 holds with a limit, 0 fail.>"
+    assert found.claims == (SOME_CLAIM, limited)
+    assert found.page == tmp_path / "here" / "index.html"
+    assert found.page.is_file()
+    assert csv_of(found.to_frame()) == (tmp_path / "here" / "claims.csv").read_text(encoding="utf-8")
+    assert found.as_document() == {"page": str(found.page), "claims": [vars(SOME_CLAIM), vars(limited)]}
+    json.dumps(found.as_document())
+    assert "At power 0." in found._repr_html_()
+    assert seen == [(1, 3, "claim: some"), (2, 3, "claim: other"), (3, 3, "figure 2a")]
+
+
+@pytest.mark.usefixtures("brief")
+def test_parameters_reach_the_page(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"dim": 30, "exponent": 1.5, "bins": 7, "rounding": "mean", "target": 0.125}
+    page = reproduce(str(tmp_path), **given).page.read_text(encoding="utf-8")
+    for name, value in given.items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page
+
+
 def test_every_check_is_made_once(report: Report) -> None:
     names = [claim.name for claim in report.claims]
     assert len(names) == len(set(names)) == len(CHECKS) == 24
 
 
-def test_the_command_line_knows_how_much_there_is_to_do(report: Report) -> None:
-    assert len(report.claims) == theory_commands.CLAIMS
-    assert len(report.progress) == theory_commands.CLAIMS + len(PANELS)
+def test_progress_knows_how_much_there_is_to_do(report: Report) -> None:
+    total = len(report.claims) + len(PANELS)
+    assert [(done, of) for done, of, _ in report.progress] == [(done, total) for done in range(1, total + 1)]
 
 
 class Links(HTMLParser):
@@ -179,9 +206,12 @@ def test_page_refers_to_nothing_outside_the_folder(report: Report) -> None:
     assert re.findall(r"https?://|@import|<script|url\((?!#)", page) == []
 
 
-def test_progress_names_what_comes(report: Report) -> None:
-    assert report.progress[0] == "claim: two_regimes"
-    assert report.progress[-1] == f"figure {PANELS[-1].number}"
+def test_progress_names_what_is_done(report: Report) -> None:
+    names = [name for _, _, name in report.progress]
+    assert names == [
+        *(f"claim: {claim.name}" for claim in report.claims),
+        *(f"figure {plan.number}" for plan in PANELS),
+    ]
 
 
 def test_found_numbers_are_numbers(report: Report) -> None:
@@ -210,7 +240,7 @@ def test_variances_that_start_below_the_target_are_left_out() -> None:
 
 def test_targets_near_the_initial_risk_can_be_studied() -> None:
     study = Study.of_power_law(dim=100, bins=5, target=1.5)
-    assert len(list(check_claims(study))) == theory_commands.CLAIMS
+    assert len(list(check_claims(study))) == len(CHECKS)
 
 
 def test_targets_beyond_reach_end_in_one_line() -> None:
@@ -223,7 +253,7 @@ def test_targets_beyond_reach_end_in_one_line() -> None:
 def test_an_earlier_report_is_replaced_and_other_files_stay(study: Study, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")
-    reproduction.reproduce(study, tmp_path)
+    write_theory_report(study, tmp_path)
     assert (tmp_path / "index.html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert set(files(tmp_path)) == {
@@ -233,7 +263,7 @@ def test_an_earlier_report_is_replaced_and_other_files_stay(study: Study, tmp_pa
 
 @pytest.mark.usefixtures("brief")
 def test_missing_parents_are_made(study: Study, tmp_path: Path) -> None:
-    reproduction.reproduce(study, tmp_path / "one" / "two")
+    write_theory_report(study, tmp_path / "one" / "two")
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["two"]
 
@@ -241,7 +271,7 @@ def test_missing_parents_are_made(study: Study, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("brief")
 def test_the_current_folder_will_do(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    reproduction.reproduce(study, Path())
+    write_theory_report(study, Path())
     assert "index.html" in files(tmp_path)
     assert [name for name in files(tmp_path) if name.startswith(".")] == []
 
@@ -250,7 +280,7 @@ def test_a_file_in_the_way(study: Study, tmp_path: Path) -> None:
     (tmp_path / "report").write_text("mine")
     for out in (tmp_path / "report", tmp_path / "report" / "inside"):
         with pytest.raises(BatchlensError, match=f"{re.escape(str(out))} .*--out") as caught:
-            reproduction.reproduce(study, out)
+            write_theory_report(study, out)
         assert "\n" not in str(caught.value)
     assert files(tmp_path) == {"report": b"mine"}
 
@@ -259,7 +289,7 @@ def test_a_file_in_the_way(study: Study, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(study: Study) -> None:
     before = set(Path("/sys").iterdir())
     with pytest.raises(BatchlensError, match=r"^/sys/report cannot be written \(.+\)\. Choose .* --out\.$"):
-        reproduction.reproduce(study, Path("/sys/report"))
+        write_theory_report(study, Path("/sys/report"))
     assert set(Path("/sys").iterdir()) == before
 
 
@@ -272,7 +302,7 @@ def test_a_folder_that_may_not_be_written(study: Study, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(BatchlensError, match=r"report cannot be written \(Permission denied\)"):
-        reproduction.reproduce(study, out)
+        write_theory_report(study, out)
     assert list(tmp_path.iterdir()) == [out]
     assert list(out.iterdir()) == []
 
@@ -284,10 +314,10 @@ def test_an_error_midway_leaves_everything_as_it_was(
     out = tmp_path / "report"
     out.mkdir()
     (out / "index.html").write_text("old")
-    monkeypatch.setattr(reproduction, "check_claims", break_down(error))
+    monkeypatch.setattr(theory_page, "plan_checks", break_down(error))
     expected = BatchlensError if isinstance(error, OSError) else type(error)
     with pytest.raises(expected):
-        reproduction.reproduce(study, out)
+        write_theory_report(study, out)
     assert files(out) == {"index.html": b"old"}
     assert list(tmp_path.iterdir()) == [out]
 
@@ -299,16 +329,16 @@ def test_an_error_while_a_figure_is_drawn_leaves_nothing(
     def draw(*_: object) -> None:
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(reproduction, "draw_panel", draw)
+    monkeypatch.setattr(theory_page, "draw_panel", draw)
     with pytest.raises(RuntimeError, match="oh"):
-        reproduction.reproduce(study, tmp_path / "report")
+        write_theory_report(study, tmp_path / "report")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_leaves_no_parents_behind(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduction, "check_claims", break_down(RuntimeError("oh")))
+    monkeypatch.setattr(theory_page, "plan_checks", break_down(RuntimeError("oh")))
     with pytest.raises(RuntimeError, match="oh"):
-        reproduction.reproduce(study, tmp_path / "one" / "report")
+        write_theory_report(study, tmp_path / "one" / "report")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -316,7 +346,7 @@ def test_an_error_leaves_no_parents_behind(study: Study, tmp_path: Path, monkeyp
 def test_a_folder_in_the_place_of_a_file_leaves_everything_as_it_was(study: Study, tmp_path: Path) -> None:
     (tmp_path / "figure-2a.png").mkdir()
     with pytest.raises(BatchlensError, match="--out"):
-        reproduction.reproduce(study, tmp_path)
+        write_theory_report(study, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["figure-2a.png"]
 
 
@@ -325,7 +355,7 @@ def test_a_folder_in_the_place_of_a_file_leaves_everything_as_it_was(study: Stud
 def test_a_mounted_folder_will_do(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(Path("/dev/shm").iterdir())
     try:
-        reproduction.reproduce(study, Path("/dev/shm"))
+        write_theory_report(study, Path("/dev/shm"))
         assert Path("/dev/shm/index.html").is_file()
     finally:
         for path in set(Path("/dev/shm").iterdir()) - before:
@@ -340,7 +370,7 @@ def paper() -> dict[str, Claim]:
 
 @pytest.mark.slow
 def test_verdicts_on_the_papers_problem(paper: dict[str, Claim]) -> None:
-    assert len(paper) == theory_commands.CLAIMS == 24
+    assert len(paper) == len(CHECKS)
     assert [claim.name for claim in paper.values() if claim.verdict == "fails"] == []
     assert {claim.name for claim in paper.values() if claim.verdict == "holds with a limit"} == {
         "momentum_small_batches",
@@ -389,7 +419,7 @@ def test_schedules_help_at_large_batches_beyond_the_cap(paper: dict[str, Claim])
 def test_a_steeper_problem_can_be_reproduced(tmp_path: Path) -> None:
     """The issue's other problem: nothing is hard-wired to the paper's numbers."""
     study = Study.of_power_law(dim=1000, exponent=1.5, target=0.05)
-    found = reproduction.reproduce(study, tmp_path)
-    assert len(found) == theory_commands.CLAIMS
+    found = write_theory_report(study, tmp_path)
+    assert len(found) == len(CHECKS)
     assert [claim.name for claim in found if re.search(r"\bnan\b|\binf\b", claim.found)] == []
     assert "<dt>exponent</dt><dd>1.5</dd>" in (tmp_path / "index.html").read_text(encoding="utf-8")

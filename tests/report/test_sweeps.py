@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from batchlens._drawing import figure_style
 from batchlens.report._page.numbers import rows_of
 from batchlens.report._sweep import figures as figures
-from batchlens.report._sweep.page import MOST_PANELS, plan_panels, write_sweep_report
+from batchlens.report._sweep.page import plan_panels, write_sweep_report
 from batchlens.scaling._critical import DEFINITIONS
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import critical_batch_size
@@ -232,10 +232,10 @@ def test_averaging_is_shown_of_pairs_only(sweep: SweepResult, tmp_path: Path) ->
 
 
 def test_files_and_their_numbers(sweep: SweepResult, tmp_path: Path) -> None:
-    seen: list[str] = []
-    write_sweep_report(sweep, tmp_path, seen.append)
+    seen: list[tuple[int, int, str]] = []
+    write_sweep_report(sweep, tmp_path, lambda *words: seen.append(words))
     plans = list(plan_panels(sweep))
-    assert len(seen) == len(plans) == MOST_PANELS
+    assert seen == [(number, 5, plan.title) for number, (plan, _) in enumerate(plans, 1)]
     pictures = {f"{plan.slug}.{kind}" for plan, _ in plans for kind in ("svg", "png")}
     tables = {f"{plan.numbers}.csv" for plan, _ in plans}
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "critical.csv"} | pictures | tables

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from batchlens.theory.problem import NoisyQuadratic
     from batchlens.theory.rule import UpdateRule
 
-# How many claims a report of a power law checks, for the progress bar; a test counts them.
-CLAIMS = 24
-
 
 @click.command("risk")
 @rule_options(required=True)
@@ -195,20 +192,14 @@ def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -
       batchlens reproduce
       batchlens reproduce --dim 1000 --exponent 1.5 --target 0.05 --out steeper
     """
-    from batchlens.report._page.frame import summarise
-    from batchlens.report._theory.panels import PANELS
-    from batchlens.report._theory.study import Study
-    from batchlens.report.reproduction import reproduce
-
-    study = Study.of_power_law(**problem, target=target)
-    with progress_bar("Reproducing", CLAIMS + len(PANELS)) as advance:
-        claims = reproduce(study, out, advance)
+    with progress_bar("Reproducing") as advance:
+        found = bl.reproduce(out, **problem, target=target, progress=advance)
     if as_json:
-        print_json({"page": str(out / "index.html"), "claims": [vars(claim) for claim in claims]})
+        print_json(found.as_document())
         return
     names = ("verdict", "name", "found")
-    print_table(summarise(claims), {name: [getattr(claim, name) for claim in claims] for name in names})
-    click.echo(f"Page: {out / 'index.html'}")
+    print_table(found.headline, {name: [getattr(claim, name) for claim in found.claims] for name in names})
+    click.echo(f"Page: {found.page}")
 
 
 def _problem(dim: int, exponent: float, bins: int, rounding: Any) -> "NoisyQuadratic":

@@ -1,69 +1,90 @@
-"""The report: every figure, table and claim of the paper's theory in one folder."""
+"""The paper on one page: its theory computed anew, and each of its claims put to the test."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from platform import python_version
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from batchlens import __version__
-from batchlens.report._page.folder import draw_panel, staged, write_panel
-from batchlens.report._page.frame import render_page
-from batchlens.report._page.numbers import csv_of, frame_of
-from batchlens.report._page.records import Claim, PanelPlan
-from batchlens.report._theory.evidence import check_claims
-from batchlens.report._theory.panels import PANELS
+from batchlens._results import Result
+from batchlens.report._page.frame import summarise
+from batchlens.report._page.numbers import frame_of
+from batchlens.report._page.records import Claim, say_nothing
+from batchlens.report._theory.page import write_theory_report
 from batchlens.report._theory.study import Study
+from batchlens.theory._types import Rounding
 
-TITLE = "Which algorithmic choices matter at which batch sizes?"
-LEAD = (
-    "The theory of Zhang et al. (NeurIPS 2019), computed anew with an exact engine and exact optima: its figures, "
-    "what it says about the noisy quadratic model and whether that holds, and what lies beyond it."
-)
-_LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Reproduction", "reproduce"]
 
 
-def reproduce(study: Study, out: Path, progress: Callable[[str], None] = lambda _: None) -> list[Claim]:
-    """Write the report on a study into a folder and return its claims.
+@dataclass(frozen=True, repr=False)
+class Reproduction(Result):
+    """What became of the paper's claims, and where the page is that tells it.
 
-    Nothing changes there before everything is computed and written beside it; then files of an earlier report are
-    replaced.
+    Arguments:
+        claims: every statement of the paper about the model, with what was found and a verdict.
+        page: the file to open in a browser; figures and their numbers are beside it.
+
+    >>> found = Reproduction(claims=(), page=Path("index.html"))
+    >>> found
+    <Reproduction: 0 claims hold, 0 hold with a limit, 0 fail.>
+    >>> found.as_document()
+    {'page': 'index.html', 'claims': []}
     """
-    started = time.perf_counter()
-    with staged(out) as folder:
-        claims = []
-        for claim in check_claims(study):
-            progress(f"claim: {claim.name}")
-            claims.append(claim)
-        panels = [
-            write_panel(plan, frame, *draw_panel(plan, frame), folder) for plan, frame in _numbers(study, progress)
-        ]
-        csv = csv_of(frame_of(vars(claim) for claim in claims))
-        (folder / "claims.csv").write_text(csv, encoding="utf-8")
-        page = render_page(
-            TITLE,
-            LEAD,
-            claims,
-            panels,
-            study.description,
-            _versions(),
-            time.perf_counter() - started,
-        )
-        (folder / "index.html").write_text(page, encoding="utf-8")
-    return claims
+
+    claims: tuple[Claim, ...]
+    page: Path
+
+    @property
+    def headline(self) -> str:
+        """How many claims hold, hold with a limit and fail."""
+        return summarise(self.claims)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """A row for each claim, with the columns of claims.csv."""
+        return frame_of(vars(claim) for claim in self.claims)
+
+    def as_document(self) -> dict[str, Any]:
+        """What `batchlens reproduce --json` prints."""
+        return {"page": str(self.page), "claims": [dict(vars(claim)) for claim in self.claims]}
 
 
-def _numbers(study: Study, progress: Callable[[str], None]) -> Iterator[tuple[PanelPlan[Study], pd.DataFrame]]:
-    """Every panel's plan with its numbers, each computed once."""
-    frames: dict[str, pd.DataFrame] = {}
-    for plan in PANELS:
-        progress(f"figure {plan.number}")
-        if plan.numbers not in frames:
-            frames[plan.numbers] = plan.data(study)
-        yield plan, frames[plan.numbers]
+def reproduce(
+    out: str | os.PathLike[str] = "report",
+    *,
+    dim: int = 10_000,
+    exponent: float = 1.0,
+    bins: int = 100,
+    rounding: Rounding = "down",
+    target: float = 0.01,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Reproduction:
+    """Does what the paper says about its model hold?  Computes its figures, checks its claims and writes a page.
 
+    The curvatures are i**-exponent for i from 1 to dim, the gradient noise equals them, and training starts from
+    variance 1 (section 3.5 of the paper). The page is index.html; every figure is beside it as SVG and PNG, and its
+    numbers as CSV. Files of an earlier report are replaced once all is computed.
 
-def _versions() -> Mapping[str, str]:
-    return {"batchlens": __version__, "python": python_version(), **{name: version(name) for name in _LIBRARIES}}
+    Arguments:
+        out: the folder to write into; it is made where there is none.
+        dim: how many coordinates the problem has.
+        exponent: how fast the curvatures fall.
+        bins: into how many groups of equal curvature the coordinates are put; 0 leaves them as they are.
+        rounding: which curvature stands for a bin: "down", the smallest, as in the paper, or "mean".
+        target: the risk to reach.
+        progress: is told how many claims and figures are done, of how many, and which was the last.
+
+    >>> import tempfile
+    >>> import batchlens as bl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = bl.reproduce(folder, dim=10, bins=2, target=0.5)
+    ...     len(found.claims), found.page.name, found.page.is_file()
+    (24, 'index.html', True)
+    """
+    study = Study.of_power_law(dim, exponent, bins, rounding, target)
+    folder = Path(out)
+    claims = write_theory_report(study, folder, progress or say_nothing)
+    return Reproduction(tuple(claims), folder / "index.html")

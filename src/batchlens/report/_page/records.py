@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 _Source = TypeVar("_Source")
 
 Verdict = Literal["holds", "holds with a limit", "fails"]
+# Is told how many parts of a report are done, of how many, and which was the last.
+Progress = Callable[[int, int, str], None]
+
+
+def say_nothing(done: int, total: int, what: str) -> None:
+    """The progress of a report that nobody watches."""
 
 
 @dataclass(frozen=True)

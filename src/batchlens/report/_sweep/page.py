@@ -1,7 +1,7 @@
 """The report on a sweep: curves, best settings and what to be wary of, in one folder."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -14,16 +14,13 @@ from batchlens import __version__
 from batchlens.report._page.folder import draw_panel, staged, write_panel
 from batchlens.report._page.frame import Badge, Cell, Section, frame_page, render_table
 from batchlens.report._page.numbers import csv_of, frame_of
-from batchlens.report._page.records import PanelPlan
+from batchlens.report._page.records import PanelPlan, Progress, say_nothing
 from batchlens.report._sweep import figures
 from batchlens.scaling._intervals import Interval
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._trial import Status
 from batchlens.sweep.results import SweepResult
-
-# In how many figures `write_sweep_report` reports its progress at the most.
-MOST_PANELS = 5
 
 _UNFINISHED = Badge("limit", "unfinished")
 _DEFINITIONS = (
@@ -38,7 +35,7 @@ _CELLS = (
 )
 
 
-def write_sweep_report(sweep: SweepResult, out: Path, progress: Callable[[str], None] = lambda _: None) -> None:
+def write_sweep_report(sweep: SweepResult, out: Path, progress: Progress = say_nothing) -> None:
     """Write the report on a sweep into a folder.
 
     Nothing changes there before everything is written beside it; then files of an earlier report are replaced.
@@ -46,9 +43,10 @@ def write_sweep_report(sweep: SweepResult, out: Path, progress: Callable[[str], 
     started = time.perf_counter()
     with staged(out) as folder:
         panels = []
-        for plan, frame in plan_panels(sweep):
-            progress(plan.title)
+        plans = list(plan_panels(sweep))
+        for plan, frame in plans:
             panels.append(write_panel(plan, frame, *draw_panel(plan, frame), folder))
+            progress(len(panels), len(plans), plan.title)
         (folder / "critical.csv").write_text(csv_of(critical_data(sweep)), encoding="utf-8")
         page = frame_page(
             title_of(sweep),
@@ -252,10 +250,9 @@ def _cells_section(sweep: SweepResult) -> Section:
 
 def _notes(sweep: SweepResult) -> list[str]:
     """What the trials of an optimizer noted, a paragraph for each."""
-    notes: Mapping[str, Sequence[str]] = getattr(sweep, "notes", {})
     return [
         f'<p class="remark"><b>Note on {escape(optimizer)}:</b> {escape("; ".join(some))}</p>'
-        for optimizer, some in notes.items()
+        for optimizer, some in sweep.notes.items()
         if some
     ]
 

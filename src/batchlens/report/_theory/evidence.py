@@ -1,11 +1,13 @@
 """The numbers of a study, handed to the claims."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from batchlens.report._page.records import Claim, Verdict
 from batchlens.report._theory.claims import averaging, momentum, preconditioning, rates, regimes, schedules
+from batchlens.report._theory.claims.judging import Curves
 from batchlens.report._theory.claims.thresholds import LATER
 from batchlens.report._theory.figures.coordinates import first_term_data
 from batchlens.report._theory.figures.rates import final_rate_data
@@ -21,42 +23,78 @@ _FEW_STEPS = 50
 _VARIANCES = (0.1, 1.0, 10.0)
 
 
+@dataclass(frozen=True)
+class _Curves:
+    """The curves of a study that several claims look at, by power; the study computes each of them once."""
+
+    study: Study
+
+    @property
+    def plain(self) -> Curves:
+        return self._tuned("sgd")
+
+    @property
+    def moderate(self) -> Curves:
+        return self._tuned("momentum", momentum=0.9)
+
+    @property
+    def tuned(self) -> Curves:
+        return self._tuned("momentum")
+
+    @property
+    def averaged(self) -> Curves:
+        return self._tuned("sgd+ema")
+
+    def _tuned(self, family: str, momentum: float | None = None) -> Curves:
+        return {power: self.study.curve(family, power, momentum=momentum) for power in self.study.powers}
+
+
+def plan_checks(study: Study) -> list[Callable[[], Claim]]:
+    """Every statement of the paper about the model, as functions that check them on a study."""
+    curves, problem, powers = _Curves(study), study.problem, study.powers
+    first = powers[0]
+    smallest = {power: float(problem.curvature.min()) ** (1 - power) for power in powers}
+    checks: list[Callable[[], Claim]] = [
+        lambda: regimes.check_two_regimes([*curves.plain.values(), *curves.tuned.values(), *curves.averaged.values()]),
+        lambda: momentum.check_momentum_at_small_batches(
+            curves.plain[first], curves.moderate[first], curves.tuned[first]
+        ),
+        lambda: momentum.check_momentum_raises_critical(curves.plain, curves.tuned),
+        lambda: momentum.check_momentum_benefit_shrinks(curves.plain, curves.tuned),
+        lambda: momentum.check_momentum_bound(curves.tuned, smallest),
+        lambda: preconditioning.check_preconditioning_raises_critical(curves.plain, curves.tuned),
+        lambda: preconditioning.check_preconditioning_at_small_batches(curves.plain),
+        lambda: preconditioning.check_combination(curves.plain, curves.tuned),
+        lambda: preconditioning.check_steady_state_grows(
+            {power: _half_rate_risk(problem, power) for power in (*powers, 1.0)}
+        ),
+        lambda: averaging.check_averaging_at_small_batches(curves.plain, curves.averaged),
+        lambda: averaging.check_averaging_at_large_batches(curves.plain, curves.averaged),
+        lambda: averaging.check_averaging_lowers_critical(curves.plain, curves.averaged),
+        lambda: _averaging_rate(study),
+        lambda: rates.check_linear_then_flat(curves.plain),
+        lambda: rates.check_rate_falls_with_power(curves.plain),
+        lambda: rates.check_effective_rates(curves.plain, curves.moderate, curves.tuned),
+        _effective_motion,
+        lambda: _schedules_at_small_batches(study),
+        lambda: _schedules_at_large_batches(study),
+        lambda: _schedule_shape(study),
+        lambda: _final_rates(study),
+        lambda: regimes.check_harder_targets({target: study.curve("sgd", first, target) for target in study.targets}),
+    ]
+    above = [variance for variance in _VARIANCES if variance * problem.initial_risk > study.target]
+    if len(above) > 1:
+        checks.append(
+            lambda: regimes.check_initial_variance({variance: _critical_from(study, variance) for variance in above})
+        )
+    if "dim" in study.parameters:
+        checks.append(lambda: regimes.check_dimensions(_verdicts_by_dimension(study)))
+    return checks
+
+
 def check_claims(study: Study) -> Iterator[Claim]:
     """Every statement of the paper about the model, checked on a study, one by one."""
-    powers = study.powers
-    plain = {power: study.curve("sgd", power) for power in powers}
-    tuned = {power: study.curve("momentum", power) for power in powers}
-    moderate = {power: study.curve("momentum", power, momentum=0.9) for power in powers}
-    averaged = {power: study.curve("sgd+ema", power) for power in powers}
-    first = powers[0]
-    smallest = {power: float(study.problem.curvature.min()) ** (1 - power) for power in powers}
-
-    yield regimes.check_two_regimes([*plain.values(), *tuned.values(), *averaged.values()])
-    yield momentum.check_momentum_at_small_batches(plain[first], moderate[first], tuned[first])
-    yield momentum.check_momentum_raises_critical(plain, tuned)
-    yield momentum.check_momentum_benefit_shrinks(plain, tuned)
-    yield momentum.check_momentum_bound(tuned, smallest)
-    yield preconditioning.check_preconditioning_raises_critical(plain, tuned)
-    yield preconditioning.check_preconditioning_at_small_batches(plain)
-    yield preconditioning.check_combination(plain, tuned)
-    yield preconditioning.check_steady_state_grows(
-        {power: _half_rate_risk(study.problem, power) for power in (*powers, 1.0)}
-    )
-    yield averaging.check_averaging_at_small_batches(plain, averaged)
-    yield averaging.check_averaging_at_large_batches(plain, averaged)
-    yield averaging.check_averaging_lowers_critical(plain, averaged)
-    yield _averaging_rate(study)
-    yield rates.check_linear_then_flat(plain)
-    yield rates.check_rate_falls_with_power(plain)
-    yield rates.check_effective_rates(plain, moderate, tuned)
-    yield _effective_motion()
-    yield from _schedules(study)
-    yield regimes.check_harder_targets({target: study.curve("sgd", first, target) for target in study.targets})
-    above = [variance for variance in _VARIANCES if variance * study.problem.initial_risk > study.target]
-    if len(above) > 1:
-        yield regimes.check_initial_variance({variance: _critical_from(study, variance) for variance in above})
-    if "dim" in study.parameters:
-        yield regimes.check_dimensions(_verdicts_by_dimension(study))
+    return (check() for check in plan_checks(study))
 
 
 def _half_rate_risk(problem: NoisyQuadratic, power: float) -> float:
@@ -86,26 +124,34 @@ def _effective_motion() -> Claim:
     return momentum.check_effective_motion(apart[moderate].max(), apart[moderate & late].max(), apart.max())
 
 
-def _schedules(study: Study) -> Iterator[Claim]:
-    """The claims about optimal schedules."""
-    plain = study.curve("sgd", study.powers[0])
-    sizes = study.batch_sizes
-    bound = lower_bound_steps(study.problem, sizes[0], study.target, "mle")
-    yield schedules.check_schedules_at_small_batches(plain.steps[0] or np.nan, study.schedule(sizes[0]).steps, bound)
-    stiffest = float(study.problem.curvature.max())
-    middle = study.powers[len(study.powers) // 2]
-    limit = rate_limit(0.0, nesterov=False) / stiffest ** (1 - middle)
+def _schedules_at_small_batches(study: Study) -> Claim:
+    constant, size = study.curve("sgd", study.powers[0]).steps[0], study.batch_sizes[0]
+    bound = lower_bound_steps(study.problem, size, study.target, "mle")
+    return schedules.check_schedules_at_small_batches(constant or np.nan, study.schedule(size).steps, bound)
+
+
+def _schedules_at_large_batches(study: Study) -> Claim:
+    constant, size = study.curve("sgd", study.powers[0]).steps[-1], study.batch_sizes[-1]
+    power = study.powers[len(study.powers) // 2]
+    limit = rate_limit(0.0, nesterov=False) / float(study.problem.curvature.max()) ** (1 - power)
     capped, free = (
-        best_schedule(study.problem, sizes[-1], _FEW_STEPS, power=middle, max_learning_rate=cap)
+        best_schedule(study.problem, size, _FEW_STEPS, power=power, max_learning_rate=cap)
         for cap in (None, 50.0 * limit)
     )
-    yield schedules.check_schedules_at_large_batches(
-        plain.steps[-1] or np.nan, study.schedule(sizes[-1]).steps, capped.risk, free.risk
+    scheduled = study.schedule(size).steps
+    return schedules.check_schedules_at_large_batches(constant or np.nan, scheduled, capped.risk, free.risk)
+
+
+def _schedule_shape(study: Study) -> Claim:
+    cap = rate_limit(0.0, nesterov=False) / float(study.problem.curvature.max())
+    return schedules.check_schedule_shape(
+        {size: study.schedule(size).learning_rates / cap for size in study.batch_sizes}
     )
-    cap = rate_limit(0.0, nesterov=False) / stiffest
-    yield schedules.check_schedule_shape({size: study.schedule(size).learning_rates / cap for size in sizes})
+
+
+def _final_rates(study: Study) -> Claim:
     final = final_rate_data(study)
-    yield schedules.check_final_rates(list(final["batch_size"]), list(final["final_learning_rate"]))
+    return schedules.check_final_rates(list(final["batch_size"]), list(final["final_learning_rate"]))
 
 
 def _critical_from(study: Study, variance: float) -> float:
