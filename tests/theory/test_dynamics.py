@@ -475,3 +475,26 @@ def test_stability_limit(momentum: float, nesterov: bool, power: float) -> None:
 
 def test_a_rule_that_does_not_move_is_stable() -> None:
     assert is_stable(THREE, UpdateRule(0.0, 0.9, True, 0.9))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("h", "c", "rate"), [(1e-300, 1e10, 1.0), (1e-170, 1.0, 1.0), (1.0, 1e300, 1e-200)])
+def test_noise_counts_where_the_square_of_a_rate_is_no_double(h: float, c: float, rate: float, momentum: float) -> None:
+    problem = NoisyQuadratic([h], [c], [1.0])
+    rule = UpdateRule(rate, momentum)
+    # The coordinate stays where it is; noise of p steps ago has moved it by rate (1 + momentum + ... + momentum^p).
+    reach = sum((sum(momentum**k for k in range(p + 1)) * math.sqrt(h) * rate) ** 2 * c for p in range(3))
+    expected = 0.5 * h + 0.5 * reach / 4
+    assert risk(problem, rule, batch_size=4, steps=3) == pytest.approx(expected, rel=1e-12)
+    assert risk_path(problem, rule, batch_size=4, lengths=[1, 2])[-1] == pytest.approx(expected, rel=1e-12)
+    low = NoisyQuadratic([h, 1e-3], [c, 1e-3], [1.0, 0.0])
+    assert risk(low, rule, batch_size=4, steps=3) >= expected
+
+
+def test_noise_over_curvature_beyond_a_double_is_refused_where_no_order_is_safe() -> None:
+    problem = NoisyQuadratic([1e-300], [1e10], [1.0])
+    message = r"^`noise` over `curvature` must stay below 1.8e\+308, got 1e\+10 over 1e-300\.$"
+    with pytest.raises(ValueError, match=message):
+        risk(problem, UpdateRule(1e290), batch_size=1, steps=1)
+    with pytest.raises(ValueError, match=message):
+        steady_state_risk(problem, UpdateRule(1.0), batch_size=1)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens.theory._coordinates import preconditioned, weights_at
+from batchlens.theory._coordinates import lift, lifts, preconditioned, weights_at
 from batchlens.theory._kernels.compiling import LANES
 from batchlens.theory.problem import NoisyQuadratic
 
@@ -12,7 +12,9 @@ Lanes = tuple[FloatArray, FloatArray, FloatArray]
 
 def into_lanes(problem: NoisyQuadratic, power: float, batch_size: float) -> Lanes:
     """Preconditioned curvature and the weights of start and noise, padded with zeros to whole lanes."""
-    start, noise = weights_at(problem, batch_size)
     curvature = preconditioned(problem.curvature, power).astype(np.float64)
+    lifted = lifts(curvature / curvature.max())
+    curvature = lift(curvature, lifted)
+    start, noise = weights_at(problem, batch_size, lifted)
     padding = (0, -curvature.size % LANES)
     return np.pad(curvature, padding), np.pad(start, padding), np.pad(noise, padding)

@@ -14,7 +14,7 @@ from batchlens._arrays import FloatArray, IntArray
 from batchlens._results import Result, axes_or_new
 from batchlens.checks import require_instance
 from batchlens.theory._arguments import require_batch_size, require_steps
-from batchlens.theory._coordinates import preconditioned, weights, weights_at
+from batchlens.theory._coordinates import lift, lifts, preconditioned, weights, weights_at
 from batchlens.theory._kernels import risks
 from batchlens.theory._kernels.update import characteristic, rate_limit
 from batchlens.theory._types import Steps
@@ -116,9 +116,12 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
     require_instance("rule", rule, UpdateRule)
     batch_size = require_batch_size(batch_size)
     wanted = require_steps(steps)
-    start, noise = weights_at(problem, batch_size)
+    rates, tails = rule.rates(problem.curvature)
+    lifted = lifts(rates)
+    start, noise = weights_at(problem, batch_size, lifted)
     sums = risks.sum_risk(
-        *rule.rates(problem.curvature),
+        lift(rates, lifted),
+        lift(tails, lifted),
         start,
         noise,
         rule.momentum,
@@ -169,11 +172,13 @@ def risk_path(
     for rule in used:
         require_instance("rules", rule, UpdateRule)
     h = problem.curvature
-    rates = [rule.rates(h) for rule in used]
-    start, noise = weights(problem)
+    pairs = [rule.rates(h) for rule in used]
+    rates, tails = np.stack([rate for rate, _ in pairs]), np.stack([tail for _, tail in pairs])
+    lifted = lifts(rates.max(axis=0))
+    start, noise = weights(problem, lifted)
     left, added = risks.sum_risk_path(
-        np.stack([rate for rate, _ in rates]),
-        np.stack([tail for _, tail in rates]),
+        lift(rates, lifted),
+        lift(tails, lifted),
         _buffer_scales(h, [rule.power for rule in used]),
         start,
         noise,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from batchlens.checks import require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
-from batchlens.theory._coordinates import weights_at
+from batchlens.theory._coordinates import lift, lifts, weights_at
 from batchlens.theory._kernels.hitting import NEVER, REACHED, UNDECIDED, first_hit
 from batchlens.theory._types import Status
 from batchlens.theory.dynamics import is_stable
@@ -59,9 +59,12 @@ def hitting_time(
     batch_size = require_batch_size(batch_size)
     target = require_number("target", target, low=0, closed=(False, True))
     max_steps = require_whole("max_steps", max_steps, low=0, high=2**61)
-    start, noise = weights_at(problem, batch_size)
+    rates, tails = rule.rates(problem.curvature)
+    lifted = lifts(rates)
+    start, noise = weights_at(problem, batch_size, lifted)
     steps, ending = first_hit(
-        *rule.rates(problem.curvature),
+        lift(rates, lifted),
+        lift(tails, lifted),
         start,
         noise,
         rule.momentum,
