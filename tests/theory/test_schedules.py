@@ -50,7 +50,7 @@ def constant_steps(family: str, batch_size: float, power: float = 0.0, problem: 
 
 
 def stepped_risk(rates: Floats, momentum: float, lengths: Ints, power: float, batch_size: float) -> float:
-    plan = bl.Schedule(rates, lengths, math.nan, momentum, power)
+    plan = bl.Schedule(rates, lengths, 0.0, momentum, power)
     return float(step_through(SMALL, plan, batch_size)[-1])
 
 

@@ -28,6 +28,7 @@ from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._kernels.update import rate_limit
 from batchlens.theory._lanes import Lanes, into_lanes
 from batchlens.theory._search import RESOLUTION, excess_of, fewest_steps
+from batchlens.theory._units import rescaled
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import risk_path
 from batchlens.theory.problem import NoisyQuadratic
@@ -37,6 +38,8 @@ from batchlens.theory.rule import UpdateRule
 _STILL = 0.01
 # Pieces of at most so many steps can act like Chebyshev steps.
 _SHORT = 4
+# Learning rates beyond this many times the stable one help no further.
+_MOST_SHARE = 4.0**20
 # Momentum is tuned up to 1 - exp(-this).
 _MOST_MOMENTUM = 20.0
 _QUASI_NEWTON: Any = {"maxiter": 3000, "maxfun": 6000, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-9}
@@ -85,19 +88,20 @@ def make_course(
         fixed = require_number("momentum", momentum, 0, 1, closed=(True, False))
     if max_learning_rate is not None:
         max_learning_rate = require_number("max_learning_rate", max_learning_rate, low=0, closed=(False, True))
-    return Course(
-        problem,
-        require_batch_size(batch_size),
-        require_whole("pieces", pieces, low=1, high=10**6),
-        fixed,
-        require_number("power", power, 0, 1),
-        max_learning_rate,
-    )
+    batch_size = require_batch_size(batch_size)
+    pieces = require_whole("pieces", pieces, low=1, high=10**6)
+    power = require_number("power", power, 0, 1)
+    problem, unit = rescaled(problem, power)
+    cap = None if max_learning_rate is None else max_learning_rate / unit
+    return Course(problem, batch_size, pieces, fixed, power, cap, unit)
 
 
 @dataclass(frozen=True)
 class Course:
-    """All of a schedule but its learning rates and its length; momentum None is to be tuned."""
+    """All of a schedule but its learning rates and its length; momentum None is to be tuned.
+
+    Learning rates are counted in `unit`s.
+    """
 
     problem: NoisyQuadratic
     batch_size: float
@@ -105,6 +109,7 @@ class Course:
     momentum: float | None
     power: float
     max_learning_rate: float | None
+    unit: float = 1.0
 
     @cached_property
     def lanes(self) -> Lanes:
@@ -116,7 +121,8 @@ class Course:
 
     def cap(self, momentum: float) -> float:
         """The largest learning rate that a piece may have."""
-        return self.max_learning_rate or rate_limit(momentum, nesterov=False) / self.stiffest
+        stable = rate_limit(momentum, nesterov=False) / self.stiffest
+        return min(self.max_learning_rate or stable, _MOST_SHARE * stable)
 
     def reach(self, target: float, plan: Callable[[int, Plan | None], Plan]) -> Plan:
         """The schedule with the fewest steps that meets the target; `plan` gives the best of so many steps."""

@@ -47,7 +47,7 @@ def ready_made_schedule(
     if learning_rate is None:
         plan = _tune_peak(course, shape, steps)
     else:
-        plan = _draw(course, shape, steps, require_number("learning_rate", learning_rate, low=0))
+        plan = _draw(course, shape, steps, require_number("learning_rate", learning_rate, low=0) / course.unit)
     return Schedule._of(course, course.exact(plan))
 
 

@@ -3,6 +3,7 @@
 A schedule is piecewise constant; `_course` tells how the best one is found.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -10,9 +11,10 @@ import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
 from batchlens._results import Result, axes_or_new
-from batchlens.checks import require_number, require_whole
+from batchlens.checks import require_number, require_sequence, require_vector, require_whole
 from batchlens.theory._arguments import MAX_STEPS
 from batchlens.theory._course import Course, Plan, make_course
+from batchlens.theory._units import require_rate
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
@@ -41,6 +43,24 @@ class Schedule(Result):
     risk: float
     momentum: float = 0.0
     power: float = 0.0
+
+    def __post_init__(self) -> None:
+        rates = require_vector("learning_rates", self.learning_rates)
+        if rates.min(initial=0.0) < 0:
+            raise ValueError(f"`learning_rates` must be at least 0, got {rates.min():g}.")
+        lengths = np.array([require_whole("lengths", length) for length in require_sequence("lengths", self.lengths)])
+        if lengths.size != rates.size:
+            raise ValueError(f"`lengths` must have {rates.size} entries, one per learning rate, got {lengths.size}.")
+        if math.isnan(self.risk):
+            raise ValueError("`risk` must be a number, got nan.")
+        checked = {
+            "learning_rates": rates,
+            "lengths": lengths.astype(np.int64),
+            "momentum": require_number("momentum", self.momentum, 0, 1, closed=(True, False)),
+            "power": require_number("power", self.power, 0, 1),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @property
     def steps(self) -> int:
@@ -88,7 +108,8 @@ class Schedule(Result):
     @classmethod
     def _of(cls, course: Course, plan: Plan) -> Self:
         """What a search has found, as users see it."""
-        return cls(plan.learning_rates, plan.lengths, plan.risk, plan.momentum, course.power)
+        require_rate(float(plan.learning_rates.max(initial=0.0)) * course.unit)
+        return cls(plan.learning_rates * course.unit, plan.lengths, plan.risk, plan.momentum, course.power)
 
 
 def optimal_schedule(

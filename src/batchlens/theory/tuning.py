@@ -7,7 +7,7 @@ t steps, from whose best basins a simplex descends (see `kernels.quick`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from batchlens._results import Result, axes_or_new
@@ -19,6 +19,7 @@ from batchlens.theory._cells import FREE, Cell, best_at, limits
 from batchlens.theory._showing import describe, draw_rule, one_row, settings_of
 from batchlens.theory._tune_cell import tune_cell
 from batchlens.theory._types import Status
+from batchlens.theory._units import require_rate, rescaled
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.dynamics import risk
 from batchlens.theory.hitting import hitting_time
@@ -134,7 +135,7 @@ def tune(
     >>> best.steps, round(best.rule.momentum, 5)
     (20081, 0.99952)
     """
-    cell, target = _check(problem, family, batch_size, power, momentum), _check_target(target)
+    (cell, unit), target = _check(problem, family, batch_size, power, momentum), _check_target(target)
     max_steps = require_whole("max_steps", max_steps, low=1, high=2**61)
     if problem.initial_risk <= target:
         return Tuned(UpdateRule(0.0, power=cell.power), 0, "reached")
@@ -143,7 +144,7 @@ def tune(
     if found is None:
         return Tuned(None, None, "beyond_max_steps")
     steps, point = found
-    return Tuned(cell.rule(point), steps, "reached", limits(cell, point))
+    return Tuned(_in_units(cell.rule(point), unit), steps, "reached", limits(cell, point))
 
 
 def scaling_curve(
@@ -232,7 +233,7 @@ def best_risk(
     >>> best.steps, round(best.risk, 4)
     (3906, 0.0395)
     """
-    cell = _check(problem, family, batch_size, power, momentum)
+    cell, unit = _check(problem, family, batch_size, power, momentum)
     if (examples is None) == (steps is None):
         raise ValueError(f"`examples` or `steps` must be given, one of them, got {examples} and {steps}.")
     if examples is not None:
@@ -240,11 +241,14 @@ def best_risk(
         steps = int(budget // cell.batch_size)
     steps = require_whole("steps", steps, low=1)
     best = best_at(cell, steps)
-    rule = cell.rule(best.point)
+    rule = _in_units(cell.rule(best.point), unit)
     return BestRisk(rule, risk(problem, rule, batch_size, steps), steps, limits(cell, best.point))
 
 
-def _check(problem: NoisyQuadratic, family: str, batch_size: float, power: float, momentum: float | None) -> Cell:
+def _check(
+    problem: NoisyQuadratic, family: str, batch_size: float, power: float, momentum: float | None
+) -> tuple[Cell, float]:
+    """The cell to search, and the learning rate that 1 stands for in it."""
     require_instance("problem", problem, NoisyQuadratic)
     require_choice("family", family, FAMILIES)
     batch_size = require_batch_size(batch_size)
@@ -253,7 +257,12 @@ def _check(problem: NoisyQuadratic, family: str, batch_size: float, power: float
         if not FREE[family][1]:
             raise ValueError(f"`momentum` must be left out for {family}, got {momentum}.")
         momentum = require_number("momentum", momentum, 0, 1, closed=(True, False))
-    return Cell(problem, family, batch_size, power, momentum)
+    problem, unit = rescaled(problem, power)
+    return Cell(problem, family, batch_size, power, momentum), unit
+
+
+def _in_units(rule: UpdateRule, unit: float) -> UpdateRule:
+    return replace(rule, learning_rate=require_rate(rule.learning_rate * unit)) if unit != 1.0 else rule
 
 
 def _check_target(target: float) -> float:
