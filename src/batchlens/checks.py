@@ -105,7 +105,7 @@ def require_vector(name: str, value: object, length: int | None = None) -> Float
     if vector.ndim != 1:
         raise ValueError(f"`{name}` must have one dimension, got {vector.ndim}.")
     if length is not None and vector.size != length:
-        raise ValueError(f"`{name}` must have {length} entries, one a coordinate, got {vector.size}.")
+        raise ValueError(f"`{name}` must have {length} entries, one per coordinate, got {vector.size}.")
     if not np.isfinite(vector).all():
         raise ValueError(f"`{name}` must be finite, got {vector[~np.isfinite(vector)][0]}.")
     return vector

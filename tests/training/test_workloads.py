@@ -202,7 +202,7 @@ def test_unknown_optimizers_list_those_with_a_space() -> None:
     ],
 )
 def test_step_budgets(name: str, size: str, batch_size: int, steps: int) -> None:
-    """So many examples, rounded up, but never less than so many steps."""
+    """As many steps as use up the examples, rounded up, but never fewer than the least."""
     assert find_workload(name, size).max_steps(batch_size) == steps
 
 

@@ -19,7 +19,7 @@ def problem_options(command: _Command) -> _Command:
             click.option("--exponent", type=NUMBER, default=1.0, show_default=True,
                          help="Curvature of coordinate i is i^-EXPONENT; gradient noise equals it."),
             click.option("--bins", type=WHOLE, default=100, show_default=True,
-                         help="Coordinates of similar curvature share one of so many bins; 0: no binning."),
+                         help="Bins that coordinates of similar curvature share; 0: no binning."),
             click.option("--rounding", type=click.Choice(["down", "mean"]), default="down", show_default=True,
                          help="down: as the paper's quantisation; mean: keeps the trace."),
         ]

@@ -46,7 +46,7 @@ class Progress:
 
     @property
     def trials_left(self) -> int:
-        """At least so many trials are still to be run."""
+        """How many trials are still to be run, at least."""
         return sum(max(cell.trials - cell.counted, 0) for cell in self.cells if not cell.complete)
 
 
@@ -58,7 +58,7 @@ class Meter:
         self._known: dict[Cell, tuple[int, CellProgress, float | None]] = {}
 
     def measure(self, workers: int, ran: int, seconds: float) -> Progress:
-        """The progress of a sweep that has run for so many seconds."""
+        """The progress of a sweep that has run for `seconds`."""
         for cell, search in self._queue.searches.items():
             change = self._queue.changes[cell]
             if cell not in self._known or self._known[cell][0] != change:

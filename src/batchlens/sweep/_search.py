@@ -17,7 +17,7 @@ from batchlens.sweep._trial import Trial
 
 # A winner is near an edge within this part of the range.
 EDGE = 0.05
-# An extension adds this part of the declared range, and there are at most so many.
+# An extension adds this part of the declared range; how many boxes there are at most, the declared one included.
 WIDENING = 0.5
 MOST_GENERATIONS = 5
 _LEAST_WIDENING = 0.02

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from batchlens.sweep._declaration import Cell
 
 Status = Literal["reached", "not_reached", "pruned", "diverged", "failed"]
-# A metric after so many steps; the relation is "=", or "<=" or ">=" where the metric is a bound.
+# A step, the metric there, and its relation; that is "=", or "<=" or ">=" where the metric is a bound.
 Entry = tuple[int, float, str]
 
 

@@ -20,7 +20,7 @@ Relation = Literal["=", "<=", ">="]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A metric after so many steps; with "<=" or ">=" it is a bound, which the target lies beyond."""
+    """A metric after a number of steps; with "<=" or ">=" it is a bound, which the target lies beyond."""
 
     step: int
     metric: float

@@ -22,11 +22,11 @@ from batchlens.training.models._normalization import GHOST_SIZE
 from batchlens.training.recipes import Task, average_of
 from batchlens.training.record import Record, Status, best_exact
 
-# A run has diverged when the losses of so many batches on end are above twice the initial loss.
+# A run has diverged when the losses of this many batches in a row are above twice the initial loss.
 DIVERGENCE_WINDOW = 50
 # Examples on which the initial loss is measured.
 _INITIAL_EXAMPLES = 256
-# Reading a loss makes an accelerator wait, so there it is read so many steps at a time.
+# Reading a loss makes an accelerator wait, so there the losses of this many steps are read at once.
 _LOSSES_AT_A_TIME = 20
 CHECKPOINT_SECONDS = 180.0
 

@@ -131,7 +131,7 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "8",
         "First term of theorem 1 against SGD at the effective rate",
         "appendix E",
-        "alpha h = 0.0005: what is left of the starting point after so many steps. Moderate momentum (solid, right) "
+        "alpha h = 0.0005: what is left of the starting point, step by step. Moderate momentum (solid, right) "
         "and SGD at the effective rate (dashed) are hard to tell apart; momentum close to 1 (left) lags and swings.",
         "first-term",
         lambda _: coordinates.first_term_data(),

@@ -22,7 +22,7 @@ BATCH_SIZES = tuple(4**k for k in range(1, 11))
 
 
 def power_law_problem(dim: int, exponent: float, bins: int, rounding: Rounding) -> NoisyQuadratic:
-    """A power law in so many bins; 0 leaves the spectrum as it is."""
+    """A power law, its spectrum cut into `bins`; 0 leaves it as it is."""
     problem = NoisyQuadratic.power_law(dim, exponent)
     return problem.binned(bins, rounding) if bins else problem
 

@@ -35,7 +35,7 @@ class Executor(Protocol):
         """Changes the limit of the trials of a cell that are running."""
 
     def wait(self, seconds: float) -> Ended | None:
-        """The next trial that has ended, or None after so many seconds, or once woken."""
+        """The next trial that has ended, or None after `seconds`, or once woken."""
 
     def wake(self) -> None:
         """Ends a `wait`; may be called from a signal handler."""

@@ -19,7 +19,7 @@ from batchlens.sweep._declaration import Cell
 from batchlens.sweep._executors.executor import Ended
 from batchlens.sweep._trial import Key
 
-# So many workers on end may die before they are ready, by an error of their own or by a signal.
+# How many workers in a row may die before they are ready, by an error of their own or by a signal.
 _MOST_ERRORS, _MOST_SIGNALS = 3, 30
 # Seconds that workers have to save what they are at.
 _GRACE = 5.0
@@ -67,7 +67,7 @@ class _Worker:
             self._process.stdin.close()
 
     def end(self, grace: float) -> None:
-        """Ends the process, after so many seconds at the latest."""
+        """Ends the process, after `grace` seconds at the latest."""
         assert self._process.stdout is not None
         try:
             self._process.wait(grace)
@@ -99,7 +99,7 @@ class _Worker:
 
 
 class LocalExecutor:
-    """A `Executor` of so many worker processes; one that dies is replaced."""
+    """An `Executor` of `count` worker processes; one that dies is replaced."""
 
     def __init__(self, count: int, threads: int = 1) -> None:
         self._inbox: Inbox = SimpleQueue()

@@ -21,7 +21,7 @@ from batchlens.report._page.numbers import frame_of, groups, rows_of, stack
 from batchlens.report._theory.study import Study, curve_frame
 
 SCHEDULED = "sgd+schedule"
-# Of the batch sizes, momentum is combined with an optimal schedule at every so many: each takes seconds.
+# Of the batch sizes, momentum is combined with an optimal schedule at one in this many: each takes seconds.
 _HANDFUL = 3
 
 
