@@ -10,7 +10,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce test check format bench lock clean
+.PHONY: help setup reproduce test versions check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,20 @@ reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies on
 
 test: $(VENV)/.dev ## Run every test, slow ones and doctests included
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# Pythons on which `make versions` tries the wheel, and the tests that need neither torch nor minutes.
+PYTHONS ?= python3.11 python3.12 python3.13
+CORE_TESTS := tests/theory tests/scaling tests/report tests/test_shapes.py tests/test_optimizers.py tests/test_imports.py
+
+versions: $(VENV)/.dev ## Build the wheel, install it and run the core tests on each of PYTHONS
+	@rm -rf build/versions && $(BIN)/python -m pip wheel -qq --no-deps --wheel-dir build/versions .
+	@set -e; for python in $(PYTHONS); do \
+		echo "== $$($$python --version)"; \
+		folder=build/versions/$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); $$python -m venv $$folder; \
+		$$folder/bin/pip install -qq --disable-pip-version-check build/versions/*.whl \
+			hypothesis 'mpmath<1.4' pytest pytest-xdist; \
+		$$folder/bin/python -P -m pytest -q --numprocesses auto --dist loadfile -m "not slow" \
+			-p no:cacheprovider $(CORE_TESTS); done
 
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .

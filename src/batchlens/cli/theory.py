@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import batchlens as bl
-from batchlens._shapes import SHAPES
 from batchlens.cli.options import json_option, problem_options, rule_options
 from batchlens.cli.progress import progress_bar, track, waiting
 from batchlens.cli.terminal import (
@@ -167,6 +166,8 @@ def schedule_command(
 def _ready_made(
     problem: "NoisyQuadratic", batch_size: float, target: float, momentum: float, power: float
 ) -> list[dict[str, Any]]:
+    from batchlens._shapes import SHAPES
+
     rows = []
     for shape in track(list(SHAPES), "Ready-made schedules"):
         plan = bl.tune_ready_made(problem, shape, batch_size, target, momentum, power)
