@@ -22,7 +22,7 @@ __all__ = ["Reproduction", "reproduce"]
 
 @dataclass(frozen=True, repr=False)
 class Reproduction(Result):
-    """What became of the paper's claims, and where the page is that tells it.
+    """What became of the paper's claims, and where the page about them is.
 
     Arguments:
         claims: every statement of the paper about the model, with what was found and a verdict.
@@ -62,7 +62,7 @@ def reproduce(
     target: float = 0.01,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Reproduction:
-    """Does what the paper says about its model hold?  Computes its figures, checks its claims and writes a page.
+    """Does what the paper says about its model hold? Computes its figures, checks its claims and writes a page.
 
     The curvatures are i**-exponent for i from 1 to dim, the gradient noise equals them, and training starts from
     variance 1 (section 3.5 of the paper). The page is index.html; every figure is beside it as SVG and PNG, and its

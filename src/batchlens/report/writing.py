@@ -16,7 +16,7 @@ def write_report(
     out: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Path:
-    """What does a file say?  Writes a page about it, with figures and their numbers, and returns where the page is.
+    """What does a file say? Writes a page about it, with figures and their numbers, and returns where the page is.
 
     Arguments:
         path: a sweep's store, as `run_sweep` and `batchlens sweep --store` write it; the sweep may still be running.

@@ -56,10 +56,14 @@ def render_page(
 ) -> str:
     """The whole page as HTML.
 
-    title: the question that the page answers.
-    lead: what the page shows; an empty line begins a new paragraph.
-    parameters, versions: what the numbers came from, shown in the order given.
-    seconds: how long it took; the only part that differs between two runs with the same parameters.
+    Arguments:
+        title: the question that the page answers.
+        lead: what the page shows; an empty line begins a new paragraph.
+        claims: what was checked.
+        panels: the figures.
+        parameters: what the numbers came from, shown in the order given.
+        versions: of what computed them, shown in the order given.
+        seconds: how long it took; the only part that differs between two runs with the same parameters.
     """
     _require_distinct("claims", "name", [claim.name for claim in claims])
     section = Section("claims", "Claims", _render_claims(claims))

@@ -21,8 +21,11 @@ _TEXT = {"text", "tspan", "style"}
 def inline_svg(text: str, alt: str, slug: str) -> str:
     """The SVG document `text` as an element to put into an HTML page.
 
-    alt: what the figure shows, for those who cannot see it.
-    slug: lower-case words joined by hyphens; every id begins with it, so that two figures of a page never share one.
+    Arguments:
+        text: as matplotlib writes it.
+        alt: what the figure shows, for those who cannot see it.
+        slug: lower-case words joined by hyphens; every id begins with it, so that two figures of a page never share
+            one.
 
     >>> document = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 50"><g id="line" fill="#202124"/></svg>'
     >>> print(inline_svg(document, "A line.", "demo").replace("><", ">\\n<"))

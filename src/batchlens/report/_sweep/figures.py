@@ -1,4 +1,4 @@
-"""What a sweep measured: figures 5 to 8 of the paper, and how far the trial budget matters."""
+"""What a sweep measured: figures 5 to 8 of the paper, and how much the number of trials matters."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from batchlens.optimizers import averaged, base_of
 from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.sweep.results import SweepResult
 
-# From which chance of a known result on the best of n trials is drawn.
+# The best of n trials is drawn where the chance that it is known to reach the target is at least this.
 LIKELY = 0.9
 
 
@@ -36,7 +36,7 @@ def sweep_steps_data(sweep: SweepResult) -> pd.DataFrame:
 
 
 def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
-    """Steps against batch size, one line an optimizer; a cross at the step budget where none reached the target."""
+    """Steps against batch size, one line per optimizer; a cross at the step budget where none reached the target."""
     shown = list(dict.fromkeys(data["optimizer"]))
     missed = data[data["status"] == "not_reached"]
     steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
@@ -60,7 +60,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
 
 
 def averaging_data(sweep: SweepResult) -> pd.DataFrame:
-    """The same of the optimizers that were swept with averaging and without."""
+    """The steps of the optimizers that were swept both with averaging and without."""
     names = sweep.declaration.optimizers
     paired = {name for name in names if averaged(name) in names and base_of(name) in names}
     data = sweep_steps_data(sweep)
@@ -68,7 +68,7 @@ def averaging_data(sweep: SweepResult) -> pd.DataFrame:
 
 
 def sweep_rates_data(sweep: SweepResult) -> pd.DataFrame:
-    """The winners' learning rates, of the optimizers that have any.
+    """The winners' learning rates, for the optimizers that have winners.
 
     Effective ones are learning_rate / (1 - momentum) where momentum adds up.
     """
@@ -104,7 +104,7 @@ def draw_sweep_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
 
 
 def best_of_data(sweep: SweepResult) -> pd.DataFrame:
-    """What the best of fewer trials, drawn at random from a cell's, would have been.
+    """What the best of fewer trials, drawn at random from a search, would have been.
 
     `chance` is how likely it is to be known to reach the target; `steps` the expected steps if so.
     """

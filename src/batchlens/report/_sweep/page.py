@@ -1,4 +1,4 @@
-"""The report on a sweep: curves, best settings and what to be wary of, in one folder."""
+"""The report on a sweep: curves, best settings and warnings, in one folder."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -26,8 +26,9 @@ _UNFINISHED = Badge("limit", "unfinished")
 _DEFINITIONS = (
     "Critical batch size: up to where a larger batch saves steps. Knee: where perfect scaling and the plateau meet. "
     "Overhead: the largest batch that costs at most 20% more examples than perfect scaling. Fit: B_crit of "
-    "steps = S_min (1 + B_crit / B). In brackets 95% intervals, from resampling the trials of every search; "
-    "a ? is an end that they leave open. They tell how far the luck of the search matters, not that of the seed."
+    "steps = S_min (1 + B_crit / B). In brackets: 95% intervals, from resampling the trials of every search; "
+    "a ? stands for an end that the trials do not limit. They show how much the luck of the search matters, not the "
+    "luck of the seed."
 )
 _CELLS = (
     "The trial with the fewest steps wins. The best of resampled trials can only be slower, so intervals of steps "
@@ -63,7 +64,7 @@ def write_sweep_report(sweep: SweepResult, out: Path, progress: Progress = say_n
 
 
 def plan_panels(sweep: SweepResult) -> Iterator[tuple[PanelPlan[SweepResult], pd.DataFrame]]:
-    """The figures for which the sweep has numbers, with those."""
+    """The figures for which the sweep has numbers, each with its numbers."""
     number = 0
     for plan in _plans(sweep.declaration):
         frame = plan.data(sweep)
@@ -122,7 +123,7 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
         ),
         PanelPlan(
             "",
-            "How far the number of trials matters",
+            "How much the number of trials matters",
             "",
             "Expected steps of the best of n trials, drawn at random from those of the search. A line that still falls "
             "at its end asks for more trials; it begins where nine of ten draws are known to reach the target.",
@@ -206,8 +207,8 @@ def _summary(sweep: SweepResult) -> str:
     flagged = sum(bool(cell.result.flags) for cell in cells)
     unfinished = "" if sweep.complete else " Numbers of the others are marked as unfinished."
     return (
-        f"{done} of {len(cells)} searches are complete, {won} have a winner, "
-        f"{flagged} {'has' if flagged == 1 else 'have'} something to be wary of.{unfinished}"
+        f"{done} of {len(cells)} searches are complete, {won} {'has' if won == 1 else 'have'} a winner, "
+        f"{flagged} {'has' if flagged == 1 else 'have'} warnings.{unfinished}"
     )
 
 
@@ -241,7 +242,7 @@ def _cells_section(sweep: SweepResult) -> Section:
         "Learning rate",
         "Other settings",
         "Trials",
-        "To be wary of",
+        "Warnings",
     )
     table = render_table("Every search", "searches", heads, map(_cell_row, sweep.cells))
     remark = f'<p class="remark">{escape(_CELLS)}</p>'
@@ -249,7 +250,7 @@ def _cells_section(sweep: SweepResult) -> Section:
 
 
 def _notes(sweep: SweepResult) -> list[str]:
-    """What the trials of an optimizer noted, a paragraph for each."""
+    """What the trials of an optimizer noted, one paragraph per optimizer."""
     return [
         f'<p class="remark"><b>Note on {escape(optimizer)}:</b> {escape("; ".join(some))}</p>'
         for optimizer, some in sweep.notes.items()
@@ -259,9 +260,13 @@ def _notes(sweep: SweepResult) -> list[str]:
 
 def _cell_row(cell: MeasuredCell) -> list[Cell]:
     rate = cell.settings.get("learning_rate")
-    others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}
+    others = ", ".join(
+        _unbroken(settings_words({name: value})) for name, value in cell.settings.items() if name != "learning_rate"
+    )
     statuses = cell.result.statuses
-    counts = ", ".join(f"{statuses[name]} {name.replace('_', ' ')}" for name in get_args(Status) if name in statuses)
+    counts = ", ".join(
+        _unbroken(f"{statuses[name]} {name.replace('_', ' ')}") for name in get_args(Status) if name in statuses
+    )
     complete = cell.result.complete
     steps: Cell
     if cell.status == "reached":
@@ -274,10 +279,15 @@ def _cell_row(cell: MeasuredCell) -> list[Cell]:
         steps,
         _marked("" if cell.interval is None else str(cell.interval), complete),
         _marked("" if rate is None else f"{rate:.4g}", complete),
-        _marked(settings_words(others), complete),
+        _marked(others, complete),
         counts,
         "; ".join(cell.result.flags),
     ]
+
+
+def _unbroken(words: str) -> str:
+    """Words that stay on one line, such as a setting and its value."""
+    return words.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _parameters(sweep: SweepResult) -> dict[str, str]:
@@ -295,7 +305,7 @@ def _parameters(sweep: SweepResult) -> dict[str, str]:
         "workload": declaration.workload,
         "size": declaration.size,
         "target": f"{declaration.target:g} on the {declaration.target_on} set",
-        "trials a search": str(declaration.trials),
+        "trials per search": str(declaration.trials),
         "trials known exactly (keep)": str(declaration.keep),
         "seed": str(declaration.seed),
         "step budgets": ", ".join(f"{budget:,} at {size:,}" for size, budget in budgets.items()),

@@ -163,7 +163,7 @@ def _critical_from(study: Study, variance: float) -> float:
 
 
 def _verdicts_by_dimension(study: Study) -> dict[int, list[Verdict]]:
-    """The main claims with ten times fewer and ten times more coordinates, where that is not yet at the target."""
+    """The main claims with ten times fewer and more coordinates, where training does not start at the target."""
     dim = study.parameters["dim"]
     shape = {name: study.parameters[name] for name in ("exponent", "bins", "rounding")}
     verdicts = {}

@@ -74,8 +74,8 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "4",
         "Averaging",
         "figure 4",
-        "The average of the iterates (solid) needs a fraction of SGD's steps (dashed) while noise dominates, most "
-        "without preconditioning, and as many once the batch is large.",
+        "The average of the iterates (solid) needs a fraction of SGD's steps (dashed) while noise dominates, the "
+        "smallest without preconditioning, and just as many once the batch is large.",
         "averaging",
         partial(steps.tuned_steps_data, families=("sgd+ema", "sgd")),
         steps.draw_tuned_steps,
@@ -131,8 +131,9 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "8",
         "First term of theorem 1 against SGD at the effective rate",
         "appendix E",
-        "alpha h = 0.0005: what is left of the starting point, step by step. Moderate momentum (solid, right) "
-        "and SGD at the effective rate (dashed) are hard to tell apart; momentum close to 1 (left) lags and swings.",
+        "alpha h = 0.0005: what is left of the starting point after the steps named beside each line. Moderate "
+        "momentum (solid, right) and SGD at the effective rate (dashed) are hard to tell apart; momentum close to 1 "
+        "(left) lags and swings.",
         "first-term",
         lambda _: coordinates.first_term_data(),
         coordinates.draw_first_term,
@@ -151,7 +152,7 @@ PANELS: tuple[PanelPlan[Study], ...] = (
         "How much of the way to the bound",
         "",
         "The same choices: log(SGD's steps / steps) over log(SGD's steps / Bayes bound), so that 0 is tuned SGD and 1 "
-        "what no learner can beat.",
+        "is what no learner can beat.",
         "combinations",
         steps.combination_data,
         steps.draw_closed,

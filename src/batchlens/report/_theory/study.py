@@ -82,13 +82,13 @@ class Study:
 
     @property
     def targets(self) -> list[float]:
-        """Targets from ten times as loose to ten times as tight, those that training does not start from."""
+        """Targets from ten times as loose to ten times as tight, without those that are met at the start."""
         scaled = [self.target * factor for factor in (10.0, 3.0, 1.0, 0.3, 0.1)]
         return [target for target in scaled if target < self.problem.initial_risk]
 
     @property
     def description(self) -> dict[str, str]:
-        """What the numbers come from, for a reader."""
+        """What the numbers come from, in words."""
         sizes = self.batch_sizes
         return {
             **{name: f"{value}" for name, value in self.parameters.items()},
@@ -102,7 +102,7 @@ class Study:
 
     @cached_property
     def bounds(self) -> pd.DataFrame:
-        """Steps of the maximum-likelihood estimate and, what no learner can undercut, of the Bayes bound."""
+        """Steps of the maximum-likelihood estimate, and of the Bayes bound, which no learner can beat."""
         return frame_of(
             {"optimizer": f"{kind} bound", "power": None, "batch_size": size, "steps": steps}
             for kind in ("mle", "bayes")

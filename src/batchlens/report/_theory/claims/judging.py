@@ -39,5 +39,5 @@ def share_saved(plain: ScalingCurve, other: ScalingCurve, end: int) -> float:
 
 
 def critical_size(curve: ScalingCurve) -> float:
-    """The knee; where it is a bound, that."""
+    """The critical batch size (knee), or the bound on it where no more is known."""
     return curve.critical_batch_size().value or math.nan

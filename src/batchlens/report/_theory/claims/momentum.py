@@ -88,10 +88,12 @@ def check_momentum_bound(tuned: Curves, smallest: Mapping[float, float]) -> Clai
 
 
 def check_effective_motion(early: float, moderate: float, extreme: float) -> Claim:
-    """Largest differences of the first term of theorem 1 to SGD's.
+    """How far the first term of theorem 1 is from SGD's, at most.
 
-    early: momentum up to 0.9, at any step count of figure 8; moderate: the same from LATER steps on; extreme: any
-    momentum of the figure, at any step count.
+    Arguments:
+        early: with momentum up to 0.9, at any number of steps of figure 8.
+        moderate: the same from LATER steps on.
+        extreme: with any momentum of the figure, at any number of steps.
     """
     return Claim(
         "momentum_moves_like_sgd",

@@ -21,7 +21,7 @@ from batchlens.report._page.numbers import frame_of, groups, rows_of, stack
 from batchlens.report._theory.study import Study, curve_frame
 
 SCHEDULED = "sgd+schedule"
-# Of the batch sizes, momentum is combined with an optimal schedule at one in this many: each takes seconds.
+# Momentum is combined with an optimal schedule at every third batch size only, as each takes seconds.
 _HANDFUL = 3
 
 
@@ -68,7 +68,7 @@ def target_data(study: Study) -> pd.DataFrame:
 
 
 def draw_targets(ax: Axes, data: pd.DataFrame) -> None:
-    """Steps against batch size, one line a target."""
+    """Steps against batch size, one line per target."""
     lines = [
         Line(part["batch_size"], part["steps"], f"target {target:.2g}", PALETTE[i % len(PALETTE)], marker="o")
         for i, ((target,), part) in enumerate(groups(data, "target"))
@@ -103,7 +103,7 @@ def combination_data(study: Study) -> pd.DataFrame:
 
 
 def draw_combinations(ax: Axes, data: pd.DataFrame) -> None:
-    """Steps against batch size, one line a choice."""
+    """Steps against batch size, one line per choice."""
     lines = [
         _bound_line(optimizer, part)
         if optimizer.endswith("bound")
