@@ -11,14 +11,12 @@ from batchlens.checks import require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
 from batchlens.theory._coordinates import lift, lifts, weights_at
-from batchlens.theory._kernels.hitting import NEVER, REACHED, UNDECIDED, first_hit
+from batchlens.theory._first_hit import find_first_hit
+from batchlens.theory._kernels.hitting import NEVER, REACHED, UNDECIDED
 from batchlens.theory._types import Status
 from batchlens.theory.dynamics import is_stable
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
-
-# Coordinate-steps that one search may look at one by one: some seconds.
-_BUDGET = 2 * 10**9
 
 
 class HittingTime(NamedTuple):
@@ -62,18 +60,8 @@ def hitting_time(
     rates, tails = rule.rates(problem.curvature)
     lifted = lifts(rates)
     start, noise = weights_at(problem, batch_size, lifted)
-    steps, ending = first_hit(
-        lift(rates, lifted),
-        lift(tails, lifted),
-        start,
-        noise,
-        rule.momentum,
-        rule.nesterov,
-        rule.averaging,
-        target,
-        max_steps,
-        _BUDGET,
-    )
+    coordinates = lift(rates, lifted), lift(tails, lifted), start, noise
+    steps, ending = find_first_hit(coordinates, rule, target, max_steps)
     if ending == REACHED:
         return HittingTime(steps, "reached")
     if ending == UNDECIDED:

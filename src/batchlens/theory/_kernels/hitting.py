@@ -13,12 +13,15 @@ from batchlens.theory._kernels.maps import (
     copy_states,
     digits,
     double_maps,
+    fill_table,
+    follow,
     in_lanes,
     load_map,
     load_state,
     mirrored,
     move_point,
     set_out,
+    sum_lanes,
     weigh,
 )
 from batchlens.theory._kernels.update import characteristic
@@ -245,3 +248,56 @@ def first_hit(
         top -= 1
         start, floor = sum_risks(weights, here)
     return (at, REACHED) if at <= max_steps else (0, BEYOND)
+
+
+@kernel
+def look_along(
+    rates: FloatArray,
+    rate_tails: FloatArray,
+    start_weights: FloatArray,
+    noise_weights: FloatArray,
+    momentum: float,
+    nesterov: bool,
+    averaging: float,
+    begin: int,
+    level: int,
+    stretches: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Risk left of the start and risk from noise at moments 2^level steps apart, from `begin` on, and lower bounds of
+    the former over the stretches between them.
+
+    Block by block: memory does not grow with the number of coordinates.
+    """
+    n = rates.size
+    sums = np.zeros((stretches + 1, 2, LANES))
+    bounds = np.zeros(stretches)
+    weights = np.empty((1, 2, LANES))
+    motions = np.empty((1, 3, LANES))
+    moduli = np.empty((1, LANES))
+    table = np.empty((MOST_LEVELS, MAP_SIZE, LANES))
+    here, there = np.empty((1, STATE_SIZE, LANES)), np.empty((1, STATE_SIZE, LANES))
+    most = max(digits(begin), level + 1)
+    for block in range(-(-n // LANES)):
+        set_out(rates, rate_tails, momentum, nesterov, averaging, block, table[0], here[0])
+        for i in range(LANES):
+            at = block * LANES + i
+            weights[0, 0, i] = start_weights[at] if at < n else 0.0
+            weights[0, 1, i] = noise_weights[at] if at < n else 0.0
+            kind, modulus, turn, slope = classify(rates[min(at, n - 1)], momentum, nesterov, averaging)
+            motions[0, 0, i], motions[0, 1, i], motions[0, 2, i] = kind, turn, slope
+            for _ in range(level):
+                modulus *= modulus
+            moduli[0, i] = modulus
+        levels = fill_table(most, table)
+        follow(table, levels, begin, 1.0, here[0])
+        stride = min(level, levels - 1)
+        for j in range(stretches):
+            weigh(weights[0], here[0], sums[j])
+            advance(table[stride], 1.0, here[0], there[0])
+            if level > 0:
+                maps = table[stride : stride + 1]
+                bounds[j] += bound_risk(weights, motions, moduli, table[:1], maps, 1 << level, here, there)
+            copy_states(there[0], here[0])
+        weigh(weights[0], here[0], sums[stretches])
+    risks = sum_lanes(sums)
+    return risks[0], risks[1], bounds

@@ -309,6 +309,16 @@ def weigh(weights: FloatArray, states: FloatArray, sums: FloatArray) -> None:
         sums[1, i] += noise * q if noise > 0.0 and q > 0.0 else 0.0
 
 
+@kernel
+def sum_lanes(sums: FloatArray) -> FloatArray:
+    """Sums over lanes: start and noise (rows) at each of several moments."""
+    totals = np.zeros((2, sums.shape[0]))
+    for j in range(sums.shape[0]):
+        for row in range(2):
+            totals[row, j] = sums[j, row].sum()
+    return totals
+
+
 @merged
 def fill_table(most: int, table: FloatArray) -> int:
     """From maps of 1 step those of 2, 4, 8, ...: `most` in all, or until nothing changes any more; how many."""

@@ -20,6 +20,7 @@ from batchlens.theory._kernels.maps import (
     set_out,
     start_of,
     store_state,
+    sum_lanes,
     weigh,
 )
 
@@ -67,16 +68,6 @@ def reflect_back(a: float, odd: bool, state: State) -> State:
         -(2.0 * s13 + s23) / a,
         s33,
     )
-
-
-@kernel
-def sum_lanes(sums: FloatArray) -> FloatArray:
-    """Sums over lanes: start and noise (rows) at each of several moments."""
-    totals = np.zeros((2, sums.shape[0]))
-    for j in range(sums.shape[0]):
-        for row in range(2):
-            totals[row, j] = sums[j, row].sum()
-    return totals
 
 
 @kernel
