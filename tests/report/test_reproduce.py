@@ -56,6 +56,11 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theory_page, "plan_checks", lambda _: [lambda: SOME_CLAIM])
 
 
+@pytest.fixture
+def nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theory_page, "plan_checks", break_down(AssertionError("the folder is wrong from the start")))
+
+
 def break_down(error: BaseException) -> Callable[[Study], list[Callable[[], Claim]]]:
     """`plan_checks`, but the second check raises."""
 
@@ -276,6 +281,7 @@ def test_the_current_folder_will_do(study: Study, tmp_path: Path, monkeypatch: p
     assert [name for name in files(tmp_path) if name.startswith(".")] == []
 
 
+@pytest.mark.usefixtures("nothing_is_computed")
 def test_a_file_in_the_way(study: Study, tmp_path: Path) -> None:
     (tmp_path / "report").write_text("mine")
     for out in (tmp_path / "report", tmp_path / "report" / "inside"):

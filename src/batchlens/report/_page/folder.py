@@ -15,28 +15,31 @@ from batchlens.errors import BatchlensError
 from batchlens.report._page.numbers import csv_of
 from batchlens.report._page.records import Panel, PanelPlan
 
+_REMEDY = "Choose another `out`, on the command line --out."
+
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
     """A scratch folder beside `out`, whose files move there once all are written."""
-    if out.exists() and not out.is_dir():
-        raise BatchlensError(f"{out} is a file; the report needs a folder. Choose another with --out.")
+    # Inside `out` where it is there, so that its files only change their names: it may be a mount of its own.
+    home = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not home.is_dir():
+        where = "is a file" if home == out else f"would be inside {home}, which is a file"
+        raise BatchlensError(f"{out} {where}; the report needs a folder. {_REMEDY}")
     scratch = None
     try:
-        # Inside `out` where it is there, so that its files only change their names: it may be a mount of its own.
-        home = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
         scratch = Path(tempfile.mkdtemp(prefix=".batchlens-", dir=home))
         yield scratch
         out.mkdir(parents=True, exist_ok=True)
         for file in scratch.iterdir():
             if (out / file.name).is_dir():
                 raise BatchlensError(
-                    f"{out / file.name} is a folder, where the report has a file. Remove it or choose another --out."
+                    f"{out / file.name} is a folder, where the report has a file: remove it. {_REMEDY}"
                 )
         for file in scratch.iterdir():
             os.replace(file, out / file.name)
     except OSError as error:
-        raise BatchlensError(f"{out} cannot be written ({error.strerror}). Choose another folder with --out.") from None
+        raise BatchlensError(f"{out} cannot be written ({error.strerror}). {_REMEDY}") from None
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
