@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import batchlens as bl
-from batchlens.theory import _first_hit
+from batchlens.theory import _first_hit, _tune_cell
 
 PROBLEM = bl.NoisyQuadratic.power_law(dim=50)
 RULES = (
@@ -79,3 +79,30 @@ def test_memory_of_a_search_stays_within_twice_that_of_a_risk() -> None:
 
     peak("risk"), peak("steps")  # compiled, if need be
     assert peak("steps") <= 2 * peak("risk")
+
+
+def spectrum_at_random() -> bl.NoisyQuadratic:
+    """Curvature, noise and start without any order."""
+    random = np.random.default_rng(0)
+    h = np.exp(random.uniform(-9, 0, 3000))
+    return bl.NoisyQuadratic(h, h * random.uniform(0, 2, 3000), random.uniform(0, 2, 3000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["sgd", "momentum", "nesterov", "sgd+ema", "momentum+ema"])
+@pytest.mark.parametrize(
+    "problem", [bl.NoisyQuadratic.power_law(dim=3000), spectrum_at_random()], ids=["law", "random"]
+)
+def test_tuning_through_bins_gives_the_answer_of_the_whole(
+    problem: bl.NoisyQuadratic, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for batch_size, power in ((16, 0.0), (4096, 0.5)):
+        target = 0.02 * problem.initial_risk
+        whole = bl.tune(problem, family, batch_size, target, power)
+        with monkeypatch.context() as patched:
+            patched.setattr(_tune_cell, "LARGE", 100)
+            patched.setattr(_tune_cell, "BINS", 300)
+            binned = bl.tune(problem, family, batch_size, target, power)
+        assert binned.steps == whole.steps
+        assert binned.rule is not None
+        assert bl.steps_to_target(problem, binned.rule, batch_size, target) == binned.steps

@@ -13,7 +13,7 @@ from scipy.ndimage import minimum_filter
 
 from batchlens._arrays import FloatArray
 from batchlens.optimizers import FAMILIES, base_of, contained_in, is_averaged
-from batchlens.theory._kernels.quick import HIGHEST, descend, rule_at, scan
+from batchlens.theory._kernels.quick import HIGHEST, LOWEST, descend, rule_at, scan
 from batchlens.theory._kernels.update import rate_limit
 from batchlens.theory._lanes import Lanes, into_lanes
 from batchlens.theory.problem import NoisyQuadratic
@@ -82,6 +82,13 @@ class Cell:
     def rule(self, point: FloatArray) -> UpdateRule:
         learning_rate, momentum, averaging = rule_at(point, self.lanes[0].max(), self.nesterov)
         return UpdateRule(learning_rate, momentum, self.nesterov, averaging, self.power)
+
+    def point(self, rule: UpdateRule) -> FloatArray:
+        """The point of a rule; the last one before the stability limit for a rule beyond it."""
+        share = rule.learning_rate * self.lanes[0].max() / rate_limit(rule.momentum, self.nesterov)
+        height = math.log(share / (1.0 - share)) if share < 1.0 else HIGHEST[0]
+        point = np.array([height, -math.log1p(-rule.momentum), -math.log1p(-rule.averaging)])
+        return np.minimum(np.maximum(point, LOWEST), HIGHEST)
 
     def descend(self, start: FloatArray, steps: int, widths: Sequence[float], tolerance: float) -> Basin:
         point, value = descend(

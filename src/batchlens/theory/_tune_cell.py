@@ -1,5 +1,7 @@
 """The fewest steps in which some rule of a cell reaches a target, and that rule."""
 
+from dataclasses import replace
+
 from batchlens._arrays import FloatArray
 from batchlens.theory._cells import FINE, Cell, best_at, mix
 from batchlens.theory._search import RESOLUTION, excess_of, fewest_steps
@@ -7,11 +9,38 @@ from batchlens.theory.hitting import hitting_time
 
 # Up to this number of steps, each is looked at by itself.
 _FEW = 12
+# Problems of more coordinates are searched through this number of bins.
+LARGE, BINS = 20_000, 2_000
+
+Found = tuple[int, FloatArray]
 
 
-def tune_cell(cell: Cell, target: float, least: int, max_steps: int) -> tuple[int, FloatArray] | None:
+def tune_cell(cell: Cell, target: float, least: int, max_steps: int) -> Found | None:
     """Fewest steps and the point that takes them; no number of steps up to `least` can do."""
-    inner = [tune_cell(contained, target, least, max_steps) for contained in cell.contained]
+    found = _tune_through_bins(cell, target, least, max_steps) if cell.problem.curvature.size > LARGE else None
+    return found or _tune(cell, target, least, max_steps)
+
+
+def _tune_through_bins(cell: Cell, target: float, least: int, max_steps: int) -> Found | None:
+    """What a search over bins finds, followed on the problem itself until one step fewer does not do; None where the
+    problem itself does not bear it out."""
+    binned = replace(cell, problem=cell.problem.binned(BINS))
+    seen = _tune(binned, target, least, max_steps)
+    if seen is None:
+        return None
+    found = _confirm(cell, target, seen[0], cell.point(binned.rule(seen[1])))
+    while found is not None:
+        fewer = found[0] - 1 - int(found[0] * RESOLUTION)
+        better = cell.refine([found[1]], fewer)[0] if fewer > least else None
+        if better is None or better.risk > target:
+            break
+        found = _confirm(cell, target, fewer, better.point)
+    return found if found is None or found[0] <= max_steps else None
+
+
+def _tune(cell: Cell, target: float, least: int, max_steps: int) -> Found | None:
+    """`tune_cell` on the problem as it is."""
+    inner = [_tune(contained, target, least, max_steps) for contained in cell.contained]
     known = [result for result in inner if result is not None]
     if known:
         steps = min(result[0] for result in known)
@@ -37,7 +66,7 @@ def tune_cell(cell: Cell, target: float, least: int, max_steps: int) -> tuple[in
             break
         steps = fewer
     if steps <= _FEW:
-        # So few steps may do where one more does not: look at each number.
+        # As few steps as this may do where one more does not: look at each number.
         for fewer in range(least + 1, steps):
             best = best_at(cell, fewer)
             if best.risk <= target:
@@ -75,7 +104,7 @@ def _shrink(cell: Cell, target: float, low: int, high: int, seeds: list[FloatArr
     return fewest_steps(excess, low, high, excess_of(basins[0].risk, target)), point
 
 
-def _confirm(cell: Cell, target: float, steps: int, point: FloatArray) -> tuple[int, FloatArray] | None:
+def _confirm(cell: Cell, target: float, steps: int, point: FloatArray) -> Found | None:
     """The exact first hit of the rule found; a step or two more where rounding let the search stop too early."""
     for _ in range(20):
         most = int(steps * (1 + RESOLUTION)) + 1
