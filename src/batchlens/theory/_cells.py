@@ -88,7 +88,8 @@ class Cell:
         share = rule.learning_rate * self.lanes[0].max() / rate_limit(rule.momentum, self.nesterov)
         height = math.log(share / (1.0 - share)) if share < 1.0 else HIGHEST[0]
         point = np.array([height, -math.log1p(-rule.momentum), -math.log1p(-rule.averaging)])
-        return np.minimum(np.maximum(point, LOWEST), HIGHEST)
+        inside: FloatArray = np.clip(point, LOWEST, HIGHEST)
+        return inside
 
     def descend(self, start: FloatArray, steps: int, widths: Sequence[float], tolerance: float) -> Basin:
         point, value = descend(
