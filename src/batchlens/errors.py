@@ -5,4 +5,11 @@ class BatchlensError(Exception):
     """A file that cannot be read as what it should be, or a state that does not fit what was asked.
 
     Bad arguments raise ValueError or TypeError instead.
+
+    >>> import batchlens as bl
+    >>> try:
+    ...     bl.read_sweep("nothing.sqlite")
+    ... except bl.BatchlensError as error:
+    ...     print(error)
+    nothing.sqlite is not a file.
     """

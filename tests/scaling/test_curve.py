@@ -98,7 +98,7 @@ def test_perfect_scaling_with_rounded_steps_is_a_lower_bound(definition: Definit
     sizes = [2.0**k for k in range(13)]
     found = critical_batch_size(sizes, [math.ceil(1e5 / size) for size in sizes], definition)
     assert found == CriticalBatchSize(4096.0, ">=", definition)
-    assert str(found) == "at least 4096"
+    assert str(found) == "at least 4,096"
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS)

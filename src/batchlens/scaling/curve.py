@@ -37,7 +37,7 @@ class CriticalBatchSize(NamedTuple):
         definition: "knee", "overhead" or "fit".
 
     >>> print(CriticalBatchSize(4096.0, ">=", "knee"))
-    at least 4096
+    at least 4,096
     """
 
     value: float | None
@@ -47,7 +47,7 @@ class CriticalBatchSize(NamedTuple):
     def __str__(self) -> str:
         if self.value is None:
             return "unknown"
-        return f"{_WORDS[self.relation]}{self.value:{'.0f' if self.value >= 100 else '.3g'}}"
+        return f"{_WORDS[self.relation]}{self.value:{',.0f' if self.value >= 100 else '.3g'}}"
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -174,7 +174,7 @@ def scaling_curve(
     >>> curve.steps[-3:], curve.statuses[-1]
     ((182, 159, 152), 'reached')
     >>> print(curve.critical_batch_size())
-    33067
+    33,067
     >>> scaling_curve(problem, UpdateRule(0.001, momentum=0.9), batch_sizes=[64, 256], target=0.01).steps
     (1392611, 1381313)
     """

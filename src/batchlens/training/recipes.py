@@ -64,11 +64,16 @@ class Recipe:
     """How to build an optimizer.
 
     Arguments:
+        name: what it is called in records.
         build: from the model, the settings and the task to the optimizer. The learning rate of every parameter group is
             multiplied by the schedule. An optimizer with a method `observe` is shown the outputs of every forward pass
             before its backward pass.
         settings: what can be set, beside the schedule's settings.
         averaged: whether the average of the weights is what counts.
+
+    >>> recipe = Recipe("mine", lambda model, settings, task: optim.SGD(model.parameters(), settings["learning_rate"]))
+    >>> recipe.with_averaging().name
+    'mine+ema'
     """
 
     name: str
