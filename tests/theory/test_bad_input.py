@@ -99,8 +99,8 @@ VALUE_ERRORS: list[Bad] = [
     (lambda: PROBLEM.binned(9, "up"), "`rounding` must be one of mean, down, got 'up'."),  # type: ignore[arg-type]
     (lambda: ask(bl.risk, steps=[]), "`steps` must have at least one entry, got none."),
     (lambda: ask(bl.risk, steps=[[1, 2]]), "`steps` must be one number or a flat sequence of them, got [[1, 2]]."),
-    (lambda: ask(bl.risk_path, rules=[RULE]), "`rules` must have 2 entries, one a length, got 1."),
-    (lambda: ask(bl.risk_path, batch_size=[1, 2, 3]), "`batch_size` must have 2 entries, one a length, got 3."),
+    (lambda: ask(bl.risk_path, rules=[RULE]), "`rules` must have 2 entries, one per length, got 1."),
+    (lambda: ask(bl.risk_path, batch_size=[1, 2, 3]), "`batch_size` must have 2 entries, one per length, got 3."),
     (lambda: ask(bl.risk_path, batch_size=[1, 0]), "`batch_size` must be finite and above 0, got 0."),
     (lambda: ask(bl.hitting_time, max_steps=-1), "`max_steps` must be at least 0, got -1."),
     (lambda: ask(bl.hitting_time, max_steps=2.5), "`max_steps` must be a whole number, got 2.5."),
@@ -126,7 +126,7 @@ TYPE_ERRORS: list[Bad] = [
     (lambda: ask(bl.risk, steps="ten"), "`steps` must be a whole number, got 'ten'."),
     (lambda: ask(bl.risk, steps=[1, None]), "`steps` must be a whole number, got None."),
     (lambda: ask(bl.risk, steps=True), "`steps` must be a whole number, got True."),
-    (lambda: ask(bl.risk_path, lengths=5), "`lengths` must be a sequence, one entry a piece, got 5."),
+    (lambda: ask(bl.risk_path, lengths=5), "`lengths` must be a sequence, one entry per piece, got 5."),
 ]
 for function in WITH_BATCH_SIZE:
     for size in (0, -1, NAN, INF):

@@ -33,9 +33,9 @@ TARGET = 0.01
 PAPER = paper_problem()
 PROBLEM = bl.NoisyQuadratic(*PAPER)
 
-# Up to so many steps every rule of a dense grid is stepped to its first hit.
+# Up to this number of steps every rule of a dense grid is stepped to its first hit.
 COUNTABLE = 2_000
-# How much a search over a grid with so many dimensions may itself miss of the optimum.
+# How much a search over a grid, by its number of dimensions, may itself miss of the optimum.
 GRID_ERROR = {1: 0.001, 2: 0.015, 3: 0.08}
 
 

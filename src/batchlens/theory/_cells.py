@@ -1,6 +1,6 @@
 """The best rules for a fixed number of steps: a grid over all that can matter, and descents from its best basins.
 
-A point of the search is a rule in the coordinates of `kernels.quick`.
+A point of the search is a rule in the coordinates of `_kernels.quick`.
 """
 
 import math
@@ -119,14 +119,14 @@ class Cell:
         return self.refine(list(self._lowest(self.lanes, points, steps, 2 * _BASINS)), steps)
 
     def _lowest(self, lanes: Lanes, points: FloatArray, steps: int, most: int) -> FloatArray:
-        """The best local minima of a three-dimensional grid of points, at most so many."""
+        """The best local minima of a three-dimensional grid of points, `most` at the most."""
         risks = scan(*lanes, self.nesterov, steps, points.reshape(-1, 3)).reshape(points.shape[:3])
         lowest = (risks == minimum_filter(risks, size=3, mode="nearest")) & np.isfinite(risks)
         best: FloatArray = points[lowest][np.argsort(risks[lowest])[:most]]
         return best
 
     def _grid(self, steps: int) -> FloatArray:
-        """Points (momentum by averaging by learning rate) from where nothing moves in so many steps to the limit.
+        """Points (momentum by averaging by learning rate) from where nothing moves in all the steps to the limit.
 
         Lines of equal effective learning rate, alpha / (1 - momentum), run along the grid; points beyond the stability
         limit are outside the search, and have an infinite risk.
@@ -188,6 +188,6 @@ def limits(cell: Cell, point: FloatArray) -> tuple[str, ...]:
 def best_constant(
     problem: NoisyQuadratic, family: str, batch_size: float, steps: int, power: float, momentum: float | None
 ) -> UpdateRule:
-    """The rule with the least risk after so many steps, for searches that start from it."""
+    """The rule with the least risk after a number of steps, for searches that start from it."""
     cell = Cell(problem, family, batch_size, power, momentum)
     return cell.rule(best_at(cell, steps).point)

@@ -36,7 +36,7 @@ from batchlens.theory.rule import UpdateRule
 
 # A piece moves nothing if (learning rate) x (largest curvature) x (its steps) is this small.
 _STILL = 0.01
-# Pieces of at most so many steps can act like Chebyshev steps.
+# Pieces of at most this number of steps can act like Chebyshev steps.
 _SHORT = 4
 # Learning rates beyond this many times the stable one help no further.
 _MOST_SHARE = 4.0**20
@@ -125,7 +125,7 @@ class Course:
         return min(self.max_learning_rate or stable, _MOST_SHARE * stable)
 
     def reach(self, target: float, plan: Callable[[int, Plan | None], Plan]) -> Plan:
-        """The schedule with the fewest steps that meets the target; `plan` gives the best of so many steps."""
+        """The schedule with the fewest steps that meets the target; `plan` gives the best of a number of steps."""
         if self.problem.initial_risk <= target:
             return Plan(np.zeros(0), np.zeros(0, np.int64), self.problem.initial_risk)
         low = lower_bound_steps(self.problem, self.batch_size, target, kind="bayes") - 1
@@ -155,7 +155,7 @@ class Course:
         return stable * 4.0**rungs if rungs > 0 else None
 
     def solve(self, steps: int, near: Plan | None = None) -> Plan:
-        """The schedule of so many steps with the least risk, from `near` and other starts."""
+        """The schedule of `steps` steps with the least risk, from `near` and other starts."""
         lengths = split_evenly(steps, self.pieces)
         found = [self._descend(lengths, *start) for start in self._starts(lengths, near)]
         return min(found, key=lambda plan: plan.risk)

@@ -21,6 +21,11 @@ def lower_bound_risk(problem: NoisyQuadratic, examples: float, kind: Bound = "ml
     bound).  It ignores where training starts; a learner that starts near the optimum can beat it.
     "bayes": 1/2 sum_i n_i h_i / (1/s_i + N h_i^2 / c_i), which bounds every learner that starts from N(0, s).
 
+    Arguments:
+        problem: what is minimised.
+        examples: seen in all, at least 0.
+        kind: "mle" or "bayes".
+
     >>> problem = NoisyQuadratic.power_law(dim=10_000)
     >>> lower_bound_risk(problem, examples=500_000)
     0.01
@@ -49,6 +54,12 @@ def _bound(problem: NoisyQuadratic, examples: float, kind: str) -> float:
 
 def lower_bound_steps(problem: NoisyQuadratic, batch_size: float, target: float, kind: Bound = "mle") -> int:
     """Fewest steps to the target by one of the bounds of `lower_bound_risk`.
+
+    Arguments:
+        problem: what is minimised.
+        batch_size: examples per step, any number above 0.
+        target: risk to reach.
+        kind: "mle" or "bayes".
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000)
     >>> lower_bound_steps(problem, batch_size=256, target=0.01)

@@ -1,7 +1,7 @@
 """Exact expected loss of an update rule on a noisy quadratic, after any number of steps.
 
 Notation: h, c, s, n as in `problem`; a = learning_rate * h^(1 - power), a coordinate's rate; B, batch size.
-Second moments follow S <- A S A^T + b b^T c / B exactly; n steps are binary powers of one step (see `kernels`).
+Second moments follow S <- A S A^T + b b^T c / B exactly; n steps are binary powers of one step (see `_kernels.maps`).
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: St
     Arguments:
         problem: what is minimised.
         rule: how; its averaged iterate is what counts (without averaging that is the iterate itself).
-        batch_size: examples a step, any number above 0.
+        batch_size: examples per step, any number above 0.
         steps: one step count or many; the cost grows with the logarithm of the largest.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000)
@@ -106,6 +106,12 @@ def risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: St
 
 def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: Steps) -> RiskTerms:
     """`risk`, split into what is left of the starting point and what the gradient noise has added.
+
+    Arguments:
+        problem: what is minimised.
+        rule: how.
+        batch_size: examples per step, any number above 0.
+        steps: one step count or many.
 
     >>> problem = NoisyQuadratic.power_law(dim=100)
     >>> terms = risk_terms(problem, UpdateRule(learning_rate=1.0), batch_size=16, steps=50)
@@ -145,8 +151,8 @@ def risk_path(
 
     Arguments:
         problem: what is minimised.
-        rules: one rule a piece, or one for all.
-        batch_size: one a piece, or one for all.
+        rules: one rule per piece, or one for all.
+        batch_size: one per piece, or one for all.
         lengths: number of steps of each piece; a piece costs the logarithm of its length.
 
     >>> problem = NoisyQuadratic.power_law(dim=100)
@@ -158,7 +164,7 @@ def risk_path(
     given: object = lengths
     array = isinstance(given, np.ndarray) and given.ndim > 0
     if isinstance(given, str) or not (array or isinstance(given, Sequence)):
-        raise TypeError(f"`lengths` must be a sequence, one entry a piece, got {lengths!r}.")
+        raise TypeError(f"`lengths` must be a sequence, one entry per piece, got {lengths!r}.")
     sizes = require_steps(lengths, "lengths")
     pieces = sizes.size
     if not isinstance(rules, UpdateRule | Sequence):
@@ -168,7 +174,7 @@ def risk_path(
     batches = list(batch_size) if many else [batch_size] * pieces  # type: ignore[arg-type]
     for name, entries in (("rules", used), ("batch_size", batches)):
         if len(entries) != pieces:
-            raise ValueError(f"`{name}` must have {pieces} entries, one a length, got {len(entries)}.")
+            raise ValueError(f"`{name}` must have {pieces} entries, one per length, got {len(entries)}.")
     for rule in used:
         require_instance("rules", rule, UpdateRule)
     h = problem.curvature
@@ -205,6 +211,10 @@ def is_stable(problem: NoisyQuadratic, rule: UpdateRule) -> bool:
     Heavy ball: learning_rate * h^(1 - power) < 2 (1 + momentum) for every h; Nesterov: < 2 (1 + momentum) /
     (1 + 2 momentum).  Averaging changes nothing.  A learning rate of 0 is stable: nothing moves.
 
+    Arguments:
+        problem: what is minimised.
+        rule: how.
+
     >>> problem = NoisyQuadratic.power_law(dim=100)
     >>> (
     ...     is_stable(problem, UpdateRule(learning_rate=2.1)),
@@ -223,6 +233,11 @@ def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: flo
 
     For momentum and for averaging alone these are the second terms of theorems 1 and 2 of the paper.  At learning
     rate 0 nothing moves, and the initial risk stays.
+
+    Arguments:
+        problem: what is minimised.
+        rule: how.
+        batch_size: examples per step, any number above 0.
 
     >>> problem = NoisyQuadratic.power_law(dim=100)
     >>> round(steady_state_risk(problem, UpdateRule(learning_rate=0.1), batch_size=16), 6)
@@ -243,10 +258,14 @@ def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: flo
 
 
 def convergence_rate(problem: NoisyQuadratic, rule: UpdateRule) -> float:
-    """Factor by which the slowest coordinate's expected iterate shrinks a step, once training is long.
+    """Factor by which the slowest coordinate's expected iterate shrinks per step, once training is long.
 
     The largest |r| over coordinates, r the roots of the characteristic polynomial (r_1 of theorem 1, eqn. 7 of the
     paper; with averaging its coefficient is a root too).  The deterministic risk shrinks by its square.
+
+    Arguments:
+        problem: what is minimised.
+        rule: how.
 
     >>> problem = NoisyQuadratic([1.0], [1.0], [1.0])
     >>> convergence_rate(problem, UpdateRule(learning_rate=0.25))

@@ -2,7 +2,7 @@
 
 A risk need not fall monotonically: momentum oscillates, plain SGD dips where some coordinates start below their
 steady state, and an unstable rule may dip before it blows up.  The search is exact (see
-`kernels.hitting.first_hit`): it passes over a stretch of steps only where a lower bound shows that none of them can do.
+`_first_hit`): it passes over a stretch of steps only where a lower bound shows that none of them can do.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,11 @@ from batchlens.theory.rule import UpdateRule
 class HittingTime(NamedTuple):
     """How many steps it took, and if none did, why.
 
-    status: "reached"; "unstable" (the risk grows without bound before reaching the target);
-    "steady_state_above_target" (the noise alone keeps the risk above it); "beyond_max_steps"; "undecided" (so many
-    fast, hardly damped oscillations that looking at each was given up: ask with a smaller `max_steps`).
+    Arguments:
+        steps: the first that reaches the target; None where none does.
+        status: "reached"; "unstable" (the risk grows without bound before reaching the target);
+            "steady_state_above_target" (the noise alone keeps the risk above it); "beyond_max_steps"; "undecided" (too
+            many fast, hardly damped oscillations to look at each: ask with a smaller `max_steps`).
 
     >>> HittingTime(1429, "reached").steps
     1429
@@ -45,6 +47,13 @@ def hitting_time(
 
     The cost grows with the logarithm of the answer where the risk does not oscillate, and with the number of
     oscillations where it does.
+
+    Arguments:
+        problem: what is minimised.
+        rule: how.
+        batch_size: examples per step, any number above 0.
+        target: risk to reach.
+        max_steps: give up beyond.
 
     >>> problem = NoisyQuadratic.power_law(dim=100)
     >>> hitting_time(problem, UpdateRule(learning_rate=0.1), batch_size=64, target=0.01)
@@ -81,6 +90,8 @@ def steps_to_target(
     max_steps: int = MAX_STEPS,
 ) -> int | None:
     """First step whose risk is at or below the target, 0 included; None if no step up to `max_steps` is.
+
+    Arguments as for `hitting_time`.
 
     >>> problem = NoisyQuadratic.power_law(dim=100)
     >>> steps_to_target(problem, UpdateRule(learning_rate=0.1, momentum=0.9), batch_size=64, target=0.05)

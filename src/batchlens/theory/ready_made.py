@@ -32,11 +32,16 @@ def ready_made_schedule(
     momentum: float = 0.0,
     power: float = 0.0,
 ) -> Schedule:
-    """A schedule of a usual shape over so many steps, with its risk; the peak is tuned unless it is given.
+    """A schedule of a usual shape over a number of steps, with its risk; the peak is tuned unless it is given.
 
     Arguments:
+        problem: what is minimised.
         shape: "constant", "linear_decay", "cosine", "step_decay" or "warmup_stable_decay".
+        batch_size: examples per step.
+        steps: how many in all.
         learning_rate: the peak; None takes the one with the least final risk, up to the stability limit.
+        momentum: the same throughout.
+        power: preconditioning by H^-power.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> round(ready_made_schedule(problem, "cosine", batch_size=256, steps=10_000).risk, 4)
@@ -60,6 +65,14 @@ def tune_ready_made(
     power: float = 0.0,
 ) -> Schedule:
     """The schedule of a usual shape that ends at the target after the fewest steps, its peak tuned.
+
+    Arguments:
+        problem: what is minimised.
+        shape: as for `ready_made_schedule`.
+        batch_size: examples per step.
+        target: risk to reach at the end.
+        momentum: the same throughout.
+        power: preconditioning by H^-power.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> tune_ready_made(problem, "linear_decay", batch_size=256, target=0.01).steps

@@ -1,8 +1,8 @@
 """Update rules: any mix of learning rate, momentum, averaging and preconditioning.
 
-Every mix is one linear map on the state (theta, m, average) of a coordinate plus a noise vector.  The numbers of
-that map for a single step are in `kernels.maps.one_step`; all else (any number of steps, steady state, hitting times)
-follows from them.
+Every mix is one linear map on the state (theta, m, average) of a coordinate plus a noise vector.  `_kernels.update`
+says what a step is, `_kernels.maps.one_step` has the numbers of its map; all else (any number of steps, steady state,
+hitting times) follows from them.
 """
 
 from dataclasses import dataclass

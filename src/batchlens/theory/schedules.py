@@ -87,7 +87,7 @@ class Schedule(Result):
         return pandas.DataFrame({"first_step": first, "length": self.lengths, "learning_rate": self.learning_rates})
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draws learning rate against step, a stair per piece."""
+        """Draws learning rate against step as a staircase."""
         ax = axes_or_new(ax)
         if self.lengths.size:
             ax.stairs(self.learning_rates, np.append(0, np.cumsum(self.lengths)), baseline=None)
@@ -125,7 +125,7 @@ def optimal_schedule(
 
     Arguments:
         problem: what is minimised.
-        batch_size: examples a step.
+        batch_size: examples per step.
         target: risk to reach at the end.
         pieces: how many, as equal in length as the number of steps allows.
         momentum: a number, or "tuned" to choose it together with the schedule.
@@ -154,7 +154,14 @@ def best_schedule(
 ) -> Schedule:
     """The piecewise-constant learning rates with the least risk after a given number of steps.
 
-    Arguments as for `optimal_schedule`, with the budget fixed instead of the target.
+    Arguments:
+        problem: what is minimised.
+        batch_size: examples per step.
+        steps: how many in all.
+        pieces: how many, as equal in length as the number of steps allows.
+        momentum: a number, or "tuned" to choose it together with the schedule.
+        power: preconditioning by H^-power.
+        max_learning_rate: cap on every piece, as for `optimal_schedule`.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> capped = best_schedule(problem, batch_size=4**10, steps=50, power=0.5)

@@ -3,7 +3,7 @@
 The steps that a rule takes jump as its parameters change, so they are not what is minimised.  For a fixed number of
 steps t the risk is smooth in the parameters; its least value falls as t grows, and the answer is the smallest t at
 which it meets the target.  The minimum over the parameters is made global by a grid over all rules that can matter at
-t steps, from whose best basins a simplex descends (see `kernels.quick`).
+t steps, from whose best basins a simplex descends (see `_kernels.quick`).
 """
 
 from collections.abc import Callable, Sequence
@@ -124,7 +124,7 @@ def tune(
     Arguments:
         problem: what is minimised.
         family: "sgd", "momentum", "nesterov", "sgd+ema" or "momentum+ema".
-        batch_size: examples a step.
+        batch_size: examples per step.
         target: risk to reach.
         power: preconditioning by H^-power.
         max_steps: give up beyond.
@@ -227,6 +227,15 @@ def best_risk(
     momentum: float | None = None,
 ) -> BestRisk:
     """The rule of a family with the least risk on a budget of examples, or of steps.
+
+    Arguments:
+        problem: what is minimised.
+        family: "sgd", "momentum", "nesterov", "sgd+ema" or "momentum+ema".
+        batch_size: examples per step.
+        examples: how many in all; this or `steps`.
+        steps: how many.
+        power: preconditioning by H^-power.
+        momentum: a value to keep, for families that have it; None tunes it.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> best = best_risk(problem, "momentum", batch_size=256, examples=1_000_000)

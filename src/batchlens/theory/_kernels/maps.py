@@ -34,7 +34,7 @@ State = tuple[float, ...]
 
 # |entries| of a map below which nothing of the state it is applied to is left, squares included.
 VANISHED = 1e-170
-# Step counts have at most so many binary digits.
+# Binary digits of the largest step count.
 MOST_LEVELS = 63
 MAP_SIZE = 18
 STATE_SIZE = 9
