@@ -219,7 +219,7 @@ def test_rules_that_do_not_move_stay_where_they_are() -> None:
 
 
 def test_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchlens.theory.hitting._BUDGET", 10**5)
+    monkeypatch.setattr("batchlens.theory._first_hit._BUDGET", 10**5)
     curvature = np.linspace(1, 3, 60)
     problem = NoisyQuadratic(curvature, curvature, np.ones(60))
     rule = UpdateRule(1.0, momentum=1 - 1e-10)
