@@ -36,6 +36,13 @@ def test_a_frame_with_missing_steps() -> None:
     assert fitted.curve.steps == (100.0, None, 20.0)
 
 
+def test_a_frame_by_batch_size() -> None:
+    frame = pd.DataFrame({"batch_size": [4, 16, 64], "steps": [100, 30, 20]})
+    assert bl.fit(frame.set_index("batch_size")).as_document() == bl.fit(frame).as_document()
+    with pytest.raises(ValueError, match="`runs` must have the column batch_size, got steps"):
+        bl.fit(frame[["steps"]])
+
+
 @pytest.mark.parametrize("source", [3, None, {"batch_size": [1]}, b"batch_size,steps", [1, 2]])
 def test_anything_else_is_refused(source: object) -> None:
     with pytest.raises(TypeError, match="`runs` must be a path, an open file, a DataFrame or a ScalingCurve, got"):

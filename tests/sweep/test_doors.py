@@ -95,7 +95,7 @@ def test_an_edited_file_is_refused_by_name(tmp_path: Path) -> None:
     bl.run_sweep(name, ["sgd"], **SMALL, store=store, workers=1)  # type: ignore[arg-type]
     job = {**_job(name), "source": declare(name, ["sgd"]).declaration.source}
     write_workload(tmp_path, 9)
-    with pytest.raises(bl.BatchlensError, match=r"mine\.py has changed: its digest is \w{12}, not \w{12}"):
+    with pytest.raises(bl.BatchlensError, match=r"mine\.py has changed: its digest was \w{12}, now it is \w{12}"):
         bl.run_sweep(name, ["sgd"], **SMALL, store=store, workers=1)  # type: ignore[arg-type]
     bl.run_sweep(name, ["sgd"], **SMALL, store=tmp_path / "new", workers=1)  # type: ignore[arg-type]
     with pytest.raises(bl.BatchlensError, match=r"of different sweeps: .*mine\.py has changed"):

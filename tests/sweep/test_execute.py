@@ -22,6 +22,7 @@ from batchlens.sweep._results import cell_results
 from batchlens.sweep._search import MOST_GENERATIONS
 from batchlens.sweep._store import Store
 from batchlens.sweep.merging import merge_sweeps
+from batchlens.sweep.results import read_sweep
 from batchlens.training.loop import train
 from batchlens.training.spaces import Range
 
@@ -64,7 +65,7 @@ def test_trial_is_the_run_that_its_row_says(finished: Path) -> None:
 def test_second_run_has_nothing_to_do(finished: Path) -> None:
     before = finished.read_bytes()
     summary = fill(SWEEP, finished)
-    assert (summary.ran, summary.complete) == (0, True)
+    assert (summary.ran, read_sweep(finished).complete) == (0, True)
     connection = sqlite3.connect(finished)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
@@ -73,8 +74,8 @@ def test_second_run_has_nothing_to_do(finished: Path) -> None:
 
 def test_result_depends_on_neither_order_nor_pruning_nor_workers(finished: Path, tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
-    summary = fill(SWEEP, path, workers=1, pruning=False, shuffle=5)
-    assert summary.steps_saved == 0
+    fill(SWEEP, path, workers=1, pruning=False, shuffle=5)
+    assert read_sweep(path).steps_saved == 0
     assert winners(path) == winners(finished)
     taken = {file: steps_taken(file) for file in (finished, path)}
     print(f"pruning saved {taken[path] - taken[finished]} of {taken[path]} steps")
@@ -88,9 +89,9 @@ def test_more_trials_repeats_and_extensions_are_added(finished: Path, tmp_path: 
         before = store.read_trials()
     more = replace(SWEEP, declaration=replace(SWEEP.declaration, trials=7))
     seen: list[Progress] = []
-    summary = fill(more, path, workers=1, repeats=1, extend=True, watch=seen.append)
-    assert summary.complete
-    assert seen[-1].ended <= summary.ended
+    fill(more, path, workers=1, repeats=1, extend=True, watch=seen.append)
+    assert read_sweep(path).complete
+    assert seen[-1].ended <= read_sweep(path).ended
     with Store.open(path) as store:
         after = store.read_trials()
         results = cell_results(store)
@@ -153,7 +154,7 @@ def test_trial_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
     points = ([unit_point(seed, cell, number, 1)[0] for number in range(3)] for seed in count())
     seed = next(seed for seed, (first, *others) in enumerate(points) if first > 0.95 and max(others) < 0.5)
     summary = fill(crashing("deadly", Range(1e-3, 1e3), seed=seed), path, workers=1)
-    assert (summary.complete, summary.failed, summary.retried) == (True, 1, RETRIES)
+    assert (read_sweep(path).complete, summary.failed, summary.retried) == (True, 1, RETRIES)
     with Store.open(path) as store:
         failed, *others = store.read_trials()
     assert (failed.key.number, failed.status) == (0, "failed")
@@ -166,7 +167,7 @@ def test_trial_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
 def test_trial_without_memory_is_run_again(tmp_path: Path) -> None:
     sweep = crashing("hungry", Range(1e-3, 1e-2), trials=1)
     summary = fill(sweep, tmp_path / "sweep.sqlite", workers=1)
-    assert summary.failed == summary.ended == 5
+    assert summary.failed == read_sweep(tmp_path / "sweep.sqlite").ended == 5
     assert summary.retried == RETRIES * 5
     assert fill(sweep, tmp_path / "sweep.sqlite", workers=1).ran == 0
     assert fill(sweep, tmp_path / "sweep.sqlite", workers=1, retry_failed=True).ran == 5

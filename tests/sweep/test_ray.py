@@ -14,6 +14,7 @@ from batchlens.sweep._filling import fill
 from batchlens.sweep._progress import Progress
 from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
+from batchlens.sweep.results import read_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("ray")]
 
@@ -57,9 +58,10 @@ def test_lost_node_costs_nothing_but_time(tmp_path: Path) -> None:
     finally:
         cluster.shutdown()
     assert killed.is_set()
-    assert summary.complete
+    result = read_sweep(tmp_path / "ray.sqlite")
+    assert result.complete
     assert summary.failed == 0
     assert summary.retried > 0
-    print(f"{summary.ended} trials in {summary.seconds:.0f} s, {summary.retried} run again after the node was lost")
+    print(f"{result.ended} trials in {summary.seconds:.0f} s, {summary.retried} run again after the node was lost")
     fill(SWEEP, tmp_path / "local.sqlite", workers=2)
     assert outcome(tmp_path / "ray.sqlite") == outcome(tmp_path / "local.sqlite")

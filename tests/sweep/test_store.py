@@ -12,11 +12,11 @@ import pytest
 from batchlens.errors import BatchlensError
 from batchlens.sweep import _lock as lock
 from batchlens.sweep._declaration import Cell
-from batchlens.sweep._export import export_csv
 from batchlens.sweep._search import Generation
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Trial
 from batchlens.sweep.merging import merge_sweeps
+from batchlens.sweep.results import read_sweep
 from tests.sweep.simulation import make_declaration
 
 SWEEP = make_declaration()
@@ -73,7 +73,7 @@ def test_tables_as_frames(store: Store) -> None:
 
 def test_frames_of_an_empty_store(store: Store, tmp_path: Path) -> None:
     assert len(store.trials()) == len(store.histories()) == 0
-    export_csv(store.path, tmp_path / "tables")
+    read_sweep(store.path).to_csv(tmp_path / "tables")
 
 
 def test_trial_is_never_kept_twice(store: Store) -> None:
@@ -236,7 +236,7 @@ def test_no_write_ahead_log(store: Store) -> None:
 
 def test_csv_files(store: Store, tmp_path: Path) -> None:
     store.add(make_trial())
-    files = export_csv(store.path, tmp_path / "tables")
+    files = read_sweep(store.path).to_csv(tmp_path / "tables")
     assert [file.name for file in files] == ["results.csv", "trials.csv", "histories.csv"]
     header, row = (tmp_path / "tables" / "trials.csv").read_text(encoding="utf-8").splitlines()
     assert header.startswith("optimizer,batch_size,number,repeat,learning_rate,momentum,status,steps,")

@@ -307,7 +307,7 @@ def _quick_answers() -> Iterator[None]:
     for function in WITH_BATCH_SIZE:
         ask(function)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("batchlens.theory.hitting._BUDGET", 10**6)
+        patch.setattr("batchlens.theory._first_hit._BUDGET", 10**6)
         yield
 
 

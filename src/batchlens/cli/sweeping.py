@@ -103,12 +103,10 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
       batchlens report digits.sqlite
       batchlens report digits.sqlite --out page --csv tables
     """
-    from batchlens.sweep._export import export_csv
-
     sweep = bl.read_sweep(file)
     with progress_bar("Drawing") as advance:
-        page = bl.write_report(file, out, progress=advance)
-    tables = [] if csv is None else export_csv(file, csv)
+        page = bl.write_report(sweep, out, progress=advance)
+    tables = [] if csv is None else sweep.to_csv(csv)
     if as_json:
         print_json({**sweep.as_document(), "page": str(page), "csv": list(map(str, tables))})
         return
@@ -132,18 +130,9 @@ def merge_command(out: Path, inputs: tuple[Path, ...], as_json: bool) -> None:
     Example:
       batchlens merge digits.sqlite part1.sqlite part2.sqlite
     """
-    bl.merge_sweeps(out, inputs)
-    sweep = bl.read_sweep(out)
+    sweep = bl.merge_sweeps(out, inputs)
     if as_json:
-        print_json(
-            {
-                "store": str(out),
-                "ended": sweep.ended,
-                "cells_done": sweep.cells_done,
-                "cells": len(sweep.cells),
-                "complete": sweep.complete,
-            }
-        )
+        print_json(sweep.as_document())
         return
     click.echo(f"{out}: {sweep.ended:,} trials; {sweep.cells_done} of {len(sweep.cells)} searches are complete.")
     if not sweep.complete:
@@ -151,16 +140,14 @@ def merge_command(out: Path, inputs: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _print_sweep(sweep: "SweepResult", as_json: bool) -> None:
-    summary = sweep.summary
-    assert summary is not None
     if as_json:
-        did = {name: getattr(summary, name) for name in ("ran", "failed", "retried", "seconds")}
-        print_json({"store": str(summary.path), **did, **sweep.as_document()})
+        print_json(sweep.as_document())
         return
+    assert sweep.summary is not None
     _print_cells(sweep)
-    saved = f"; pruning saved {summary.steps_saved:,} steps at the most" if summary.steps_saved else ""
-    click.echo(f"{summary.ran:,} trials run, {summary.ended:,} in {summary.path}{saved}.")
-    click.echo(f"More: batchlens report {summary.path}")
+    saved = f"; pruning saved {sweep.steps_saved:,} steps at the most" if sweep.steps_saved else ""
+    click.echo(f"{sweep.summary.ran:,} trials run, {sweep.ended:,} in {sweep.path}{saved}.")
+    click.echo(f"More: batchlens report {sweep.path}")
 
 
 def _print_critical(sweep: "SweepResult") -> None:

@@ -106,8 +106,8 @@ def steps_command(
     quadratic = _problem(**problem)
     sizes = sorted(set(batch_sizes))
     rules: list[tuple[Any, float]] = list(product(optimizers or (), power))
-    if learning_rate is not None:
-        rules = [(bl.UpdateRule(learning_rate, momentum, nesterov, averaging, each), each) for each in power]
+    if learning_rate is not None:  # a rule has its own power
+        rules = [(bl.UpdateRule(learning_rate, momentum, nesterov, averaging, each), 0.0) for each in power]
     with progress_bar("Tuning", len(rules) * len(sizes)) as advance:
         curves = [bl.scaling_curve(quadratic, rule, sizes, target, each, progress=advance) for rule, each in rules]
     if optimizers is not None and all(steps is None for curve in curves for steps in curve.steps):

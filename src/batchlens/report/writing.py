@@ -6,20 +6,21 @@ from pathlib import Path
 
 from batchlens.report._page.records import say_nothing
 from batchlens.report._sweep.page import write_sweep_report
-from batchlens.sweep.results import read_sweep
+from batchlens.sweep.results import SweepResult, read_sweep
 
 __all__ = ["write_report"]
 
 
 def write_report(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | SweepResult,
     out: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Path:
     """What does a file say? Writes a page about it, with figures and their numbers, and returns where the page is.
 
     Arguments:
-        path: a sweep's store, as `run_sweep` and `batchlens sweep --store` write it; the sweep may still be running.
+        path: a sweep's store, as `run_sweep` and `batchlens sweep --store` write it; the sweep may still be running. Or
+            what `run_sweep` or `read_sweep` returned.
         out: the folder to write into, made where there is none; for digits.sqlite, digits-report beside it by
             default. Files of an earlier report are replaced once all is written.
         progress: is told how many figures are done, of how many, and which was the last.
@@ -32,7 +33,7 @@ def write_report(
     ...     bl.write_report(store).relative_to(folder).as_posix()
     'one-report/index.html'
     """
-    file = Path(path)
-    folder = file.with_name(f"{file.stem}-report") if out is None else Path(out)
-    write_sweep_report(read_sweep(file), folder, progress or say_nothing)
+    sweep = path if isinstance(path, SweepResult) else read_sweep(Path(path))
+    folder = sweep.path.with_name(f"{sweep.path.stem}-report") if out is None else Path(out)
+    write_sweep_report(sweep, folder, progress or say_nothing)
     return folder / "index.html"

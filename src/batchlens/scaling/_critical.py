@@ -25,6 +25,8 @@ Definition = Literal["knee", "overhead", "fit"]
 Relation = Literal["=", ">=", "<=", "unknown"]
 Steps = float | int | None
 
+# The status of a point that may still change.
+UNFINISHED = "unfinished"
 DEFINITIONS: tuple[Definition, ...] = get_args(Definition)
 END_WIDTH = 4.0
 PERFECT_SLOPE = -0.8

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchlens._drawing import PALETTE, batch_axis, steps_axis
+from batchlens.scaling._critical import UNFINISHED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,7 @@ def draw_curve(ax: "Axes", curve: "ScalingCurve") -> "Axes":
     batch_axis(ax, [*curve.batch_sizes, *earlier[:, 0].tolist()])
     name = curve.optimizer or "steps"
     label = f"{name}, power {curve.power:g}" if curve.power else name
+    label += " (unfinished)" if UNFINISHED in curve.statuses else ""
     ax.plot(sizes, steps, "o-", color=colour, label=label, gid=_CURVE)
     _draw_intervals(ax, curve, colour)
     _draw_perfect_scaling(ax, curve, colour)

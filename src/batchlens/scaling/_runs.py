@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batchlens.checks import require_number
 from batchlens.errors import BatchlensError
@@ -41,7 +41,7 @@ def collect_runs(source: object) -> list[Run]:
         sizes = zip(source.batch_sizes, source.steps, strict=True)
         return [Run(size, steps or None, source.optimizer) for size, steps in sizes]
     if hasattr(source, "to_csv"):
-        return _parse("the frame", source.to_csv(index=False))
+        return _parse_frame(source)
     if hasattr(source, "read"):
         return _parse(_name_of(source), _text_of(source))
     if isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
@@ -49,6 +49,15 @@ def collect_runs(source: object) -> list[Run]:
         if all(isinstance(run, Run) for run in runs):
             return runs
     raise TypeError(f"`runs` must be a path, an open file, a DataFrame or a ScalingCurve, got {source!r}.")
+
+
+def _parse_frame(frame: Any) -> list[Run]:
+    if frame.index.name is not None:
+        frame = frame.reset_index()
+    names = [str(name).strip().lower() for name in frame.columns]
+    if missing := [name for name in _REQUIRED if name not in names]:
+        raise ValueError(f"`runs` must have the column {' and '.join(missing)}, got {', '.join(names) or 'none'}.")
+    return _parse("the frame", frame.to_csv(index=False))
 
 
 def _read_file(path: Path) -> list[Run]:

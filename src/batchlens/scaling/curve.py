@@ -17,7 +17,7 @@ from batchlens._arrays import FloatArray
 from batchlens._results import Result, axes_or_new, short
 from batchlens.checks import require_choice, require_number
 from batchlens.scaling import _critical
-from batchlens.scaling._critical import DEFINITIONS, RELATIONS, Definition, Relation, Steps
+from batchlens.scaling._critical import DEFINITIONS, RELATIONS, UNFINISHED, Definition, Relation, Steps
 from batchlens.scaling._intervals import Interval
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ScalingCurve(Result):
         optimizer: its name.
         power: the preconditioning H^-power, where the curve comes from the theory.
         target: what was to be reached.
-        statuses: how it ended, such as "reached".
+        statuses: how it ended, such as "reached"; "unfinished" where the steps may still change.
         limits: the edges of the search at which the best settings lie, such as ["stability"].
         intervals: between which ends the steps lie, at 95% confidence; None where that is not known.
 
@@ -136,7 +136,8 @@ class ScalingCurve(Result):
         ]
         if self.optimizer:
             words.insert(0, f"{self.optimizer}, power {self.power:g}" if self.power else self.optimizer)
-        return ", ".join([*words, f"critical batch size {self.critical_batch_size()}"])
+        unfinished = ", unfinished" if UNFINISHED in self.statuses else ""
+        return ", ".join([*words, f"critical batch size {self.critical_batch_size()}{unfinished}"])
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per batch size: steps, settings, and what else the curve holds."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.optimizers import OPTIMIZERS, base_of
-from batchlens.scaling._critical import DEFINITIONS, Definition
+from batchlens.scaling._critical import DEFINITIONS, UNFINISHED, Definition
 from batchlens.scaling._intervals import Estimate, Interval, critical_ends, interval_of_logs, percentile_interval
 from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve
 from batchlens.sweep._declaration import Declaration
@@ -74,6 +74,11 @@ class MeasuredCurve:
     def optimizer(self) -> str:
         return self.curve.optimizer
 
+    @property
+    def complete(self) -> bool:
+        """Whether every search of the optimizer has all its trials."""
+        return all(cell.result.complete for cell in self.cells)
+
 
 def measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: Declaration) -> MeasuredCurve:
     seeded = sorted(seeded, key=lambda entry: entry[1].cell.batch_size)
@@ -88,7 +93,7 @@ def measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: D
         [cell.settings for cell in cells],
         optimizer=optimizer,
         target=declaration.target,
-        statuses=[cell.status for cell in cells],
+        statuses=[cell.status if cell.result.complete else UNFINISHED for cell in cells],
         intervals=[cell.interval for cell in cells],
     )
     told = all(cell.interval is not None for cell in cells if cell.steps is not None)
@@ -134,7 +139,7 @@ def curve_document(curve: MeasuredCurve) -> dict[str, Any]:
     return {
         "optimizer": curve.optimizer,
         "target": curve.curve.target,
-        "complete": all(cell.result.complete for cell in curve.cells),
+        "complete": curve.complete,
         "critical_batch_size": curve.estimates[0].critical_batch_size._asdict(),
         "critical_batch_sizes": [
             {**entry.critical_batch_size._asdict(), "interval": _ends(entry.interval)} for entry in curve.estimates

@@ -143,9 +143,7 @@ class Declaration:
             if getattr(self, name) != getattr(other, name)
         ]
         if self.workload == other.workload and self.source != other.source:
-            found.append(
-                f"{self._where()} has changed: its digest is {_digest(self.source)}, not {_digest(other.source)}"
-            )
+            found.append(_changed(self._where(), self.source, other.source))
         shared = [name for name in self.spaces if name in other.spaces]
         return found + [
             f"the range of {setting} for {optimizer} is {_words(self.spaces[optimizer].get(setting))}, "
@@ -156,8 +154,10 @@ class Declaration:
         ]
 
 
-def _digest(source: str) -> str:
-    return source[:12] or "not known"
+def _changed(where: str, before: str, now: str) -> str:
+    if not before:
+        return f"it does not say what {where} was, as it was made by an earlier version"
+    return f"{where} has changed: its digest was {before[:12]}, now it is {now[:12]}"
 
 
 def _words(value: object) -> str:

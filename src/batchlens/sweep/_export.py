@@ -1,22 +1,22 @@
-"""A sweep's tables as CSV files."""
+"""A sweep's tables, and their CSV files."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep._results import cell_results
-from batchlens.sweep._store import Store
+from batchlens.sweep._results import CellResult
 
 if TYPE_CHECKING:
     import pandas
 
 
-def results_table(store: Store) -> "pandas.DataFrame":
-    """One row per cell: the winner, its settings and what to be wary of."""
+def results_table(results: Sequence[CellResult]) -> "pandas.DataFrame":
+    """One row per cell: the winner, its settings and what speaks against it."""
     import pandas
 
     rows = []
-    for result in cell_results(store):
+    for result in results:
         winner = result.winner
         rows.append(
             {
@@ -34,11 +34,8 @@ def results_table(store: Store) -> "pandas.DataFrame":
     return pandas.DataFrame(rows).astype({"steps": "Int64", "number": "Int64"})
 
 
-def export_csv(path: Path | str, folder: Path | str) -> list[Path]:
-    """Writes results.csv, trials.csv and histories.csv of the store at `path` into `folder`."""
-    folder = Path(folder)
-    with Store.open(path) as store:
-        tables = {"results": results_table(store), "trials": store.trials(), "histories": store.histories()}
+def write_tables(tables: "Mapping[str, pandas.DataFrame]", folder: Path) -> list[Path]:
+    """Writes each table as a CSV file of its name into `folder`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():

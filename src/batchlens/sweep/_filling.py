@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +21,6 @@ from batchlens.sweep._executors.executor import Ended, Executor
 from batchlens.sweep._executors.local import LocalExecutor
 from batchlens.sweep._progress import Meter, Progress
 from batchlens.sweep._queue import Queue
-from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Task, Trial
 from batchlens.training._arguments import check_device, load_data
@@ -41,21 +39,15 @@ class Summary:
     """What a run of a sweep did.
 
     Arguments:
-        ran: trials that this run added; `ended` counts all that the store holds.
+        ran: trials that it added.
+        failed: trials in the store that failed.
         retried: how often a trial was run again because its process was lost.
-        complete: whether every cell has all its trials; a shard never has.
-        steps_saved: at most; for every pruned trial in the store, what was left of its step budget.
+        seconds: how long it took.
     """
 
-    path: Path
     ran: int
-    ended: int
     failed: int
     retried: int
-    cells_done: int
-    cells: int
-    complete: bool
-    steps_saved: int
     seconds: float
 
 
@@ -140,8 +132,8 @@ def fill(
         if queue.open_count:
             # A search that is short of trials opens them one by one; only what follows it opens more at a time.
             most = declaration.trials * len(declaration.cells) if extend or repeats else queue.open_count
-            make = partial(_make_executor, sweep, workers, ray, cpus, gpus, most)
-            with closing(make()) as executor, _interruptible(executor) as interrupted:
+            executor = _make_executor(sweep, workers, ray, cpus, gpus, most, running.look_around)
+            with closing(executor), _interruptible(executor) as interrupted:
                 running.go(executor, interrupted)
         if surroundings.checkpoints is not None:  # what is left there is of runs that have ended
             shutil.rmtree(surroundings.checkpoints, ignore_errors=True)
@@ -149,12 +141,18 @@ def fill(
 
 
 def _make_executor(
-    sweep: DeclaredSweep, workers: int | None, ray: str | None, cpus: int, gpus: float, most: int
+    sweep: DeclaredSweep,
+    workers: int | None,
+    ray: str | None,
+    cpus: int,
+    gpus: float,
+    most: int,
+    meanwhile: Callable[[int], None],
 ) -> Executor:
     if not sweep.named:
         from batchlens.sweep._executors.in_process import InProcessExecutor
 
-        return InProcessExecutor(sweep.workload)
+        return InProcessExecutor(sweep.workload, meanwhile)
     if ray is not None:
         from batchlens.sweep._executors.ray_cluster import RayExecutor
 
@@ -213,25 +211,18 @@ class _Sweep:
                 self._take_in(executor, ended)
             if interrupted.is_set():
                 raise SweepInterrupted(self.store.path, self.ran, len(self.queue.ended))
-            self.store.beat()
-            self._show(executor, _WATCH)
-        self._show(executor, 0.0)
+            self.look_around(executor.size)
+        self._show(executor.size, 0.0)
+
+    def look_around(self, workers: int) -> None:
+        """Shows a sign of life and the progress, where it is time to."""
+        self.store.beat()
+        self._show(workers, _WATCH)
 
     def summary(self) -> Summary:
         """What this run has done."""
-        results = cell_results(self.store)
-        return Summary(
-            path=self.store.path,
-            ran=self.ran,
-            ended=len(self.queue.ended),
-            failed=sum(trial.status == "failed" for trial in self.queue.ended.values()),
-            retried=self.retried,
-            cells_done=sum(result.complete for result in results),
-            cells=len(results),
-            complete=all(result.complete for result in results),
-            steps_saved=sum(result.steps_saved for result in results),
-            seconds=time.monotonic() - self.started,
-        )
+        failed = sum(trial.status == "failed" for trial in self.queue.ended.values())
+        return Summary(self.ran, failed, self.retried, time.monotonic() - self.started)
 
     def _hand_out(self, executor: Executor) -> None:
         while executor.has_room and (task := self.queue.take()) is not None:
@@ -303,11 +294,11 @@ class _Sweep:
             "checkpoint": None if around.checkpoints is None else str(around.checkpoints / name),
         }
 
-    def _show(self, executor: Executor, pause: float) -> None:
+    def _show(self, workers: int, pause: float) -> None:
         now = time.monotonic()
         if self.watch is not None and now - self.shown >= pause:
             self.shown = now
-            self.watch(self.meter.measure(executor.size, self.ran, now - self.started))
+            self.watch(self.meter.measure(workers, self.ran, now - self.started))
 
 
 def _lacked_memory(answer: Mapping[str, Any]) -> bool:

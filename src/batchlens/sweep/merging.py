@@ -7,6 +7,7 @@ from pathlib import Path
 from batchlens.errors import BatchlensError
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Trial
+from batchlens.sweep.results import SweepResult, read_sweep
 
 __all__ = ["merge_sweeps"]
 
@@ -17,7 +18,7 @@ _FINAL = 2
 _MOST_NAMED = 10
 
 
-def merge_sweeps(out: Path | str, inputs: Sequence[Path | str]) -> None:
+def merge_sweeps(out: Path | str, inputs: Sequence[Path | str]) -> SweepResult:
     """Joins stores of the same sweep, its shards for instance, into a new one.
 
     Running the sweep on the new one adds what is still missing, such as trials in place of those that diverged.
@@ -46,6 +47,7 @@ def merge_sweeps(out: Path | str, inputs: Sequence[Path | str]) -> None:
         except BaseException:
             out.unlink(missing_ok=True)
             raise
+    return read_sweep(out)
 
 
 def _write(out: Path, stores: Sequence[Store]) -> None:

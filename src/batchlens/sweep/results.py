@@ -1,7 +1,7 @@
-"""What a sweep found: one scaling curve per optimizer, how sure it is, and what to be wary of."""
+"""What a sweep found: one scaling curve per optimizer, how sure it is, and what speaks against it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from batchlens._results import Result, axes_or_new
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, curve_document, measure
 from batchlens.sweep._declaration import Declaration
-from batchlens.sweep._export import results_table
+from batchlens.sweep._export import results_table, write_tables
 from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Trial
@@ -89,23 +89,30 @@ class SweepResult(Result):
         optimizers, sizes = len(self.declaration.optimizers), len(self.declaration.batch_sizes)
         what = f"{optimizers} optimizer{'s' * (optimizers > 1)} at {sizes} batch size{'s' * (sizes > 1)}"
         done = f"{self.cells_done} of {len(self.cells)} searches complete"
-        found = ", ".join(f"{entry.optimizer} {entry.estimates[0].critical_batch_size}" for entry in self.measured)
+        found = ", ".join(
+            f"{entry.optimizer} {entry.estimates[0].critical_batch_size}{'' if entry.complete else ' (unfinished)'}"
+            for entry in self.measured
+        )
         return f"{self.declaration.workload}, {what}, {done}: {found}"
 
     def to_frame(self) -> "pandas.DataFrame":
-        """One row per optimizer and batch size: the winner, its settings and what to be wary of."""
-        with Store.open(self.path) as store:
-            return results_table(store)
+        """One row per optimizer and batch size: the winner, its settings and what speaks against it."""
+        return results_table([cell.result for cell in self.cells])
 
     def trials(self) -> "pandas.DataFrame":
-        """One row per trial, one column per setting."""
+        """One row per trial, one column per setting, as the store has them now."""
         with Store.open(self.path) as store:
             return store.trials()
 
     def histories(self) -> "pandas.DataFrame":
-        """Every evaluation of every trial; where `relation` is not "=", the metric is a bound."""
+        """Every evaluation of every trial, as the store has them now; a metric is a bound unless `relation` is "="."""
         with Store.open(self.path) as store:
             return store.histories()
+
+    def to_csv(self, folder: Path | str) -> list[Path]:
+        """Writes results.csv, trials.csv and histories.csv into `folder`."""
+        tables = {"results": self.to_frame(), "trials": self.trials(), "histories": self.histories()}
+        return write_tables(tables, Path(folder))
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Every optimizer's steps against batch size, each with its critical batch size."""
@@ -119,7 +126,10 @@ class SweepResult(Result):
     def as_document(self) -> dict[str, Any]:
         """What `batchlens report --json` prints."""
         names = ("workload", "size", "target", "target_on", "trials", "seed")
+        did = {} if self.summary is None else asdict(self.summary)
         return {
+            "store": str(self.path),
+            **did,
             **{name: getattr(self.declaration, name) for name in names},
             "complete": self.complete,
             "cells": len(self.cells),
@@ -147,7 +157,8 @@ def read_sweep(path: Path | str) -> SweepResult:
 
 
 def _read(store: Store) -> SweepResult:
-    declaration, results, trials = store.declaration, cell_results(store), store.read_trials()
+    declaration, trials = store.declaration, store.read_trials()
+    results = cell_results(store)
     seeded = list(enumerate(results))
     return SweepResult(
         path=store.path,

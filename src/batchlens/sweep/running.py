@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchlens.checks import require_number
+from batchlens.checks import require_number, require_sequence
 from batchlens.sweep._declaration import Shard
 from batchlens.sweep._declare import declare
 from batchlens.sweep._filling import SweepInterrupted, fill
@@ -85,7 +85,7 @@ def run_sweep(
     >>> result.complete, result.curves()["sgd"].batch_sizes
     (True, (64.0,))
     """
-    sizes = None if batch_sizes is None else sorted(set(batch_sizes))
+    sizes = None if batch_sizes is None else sorted(set(require_sequence("batch_sizes", batch_sizes)))
     sweep = declare(
         workload,
         optimizers,

@@ -1,7 +1,7 @@
 """Trials in this very process, one after the other: for a workload that no other process could find."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -19,7 +19,8 @@ class InProcessExecutor:
 
     size = 1
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, meanwhile: Callable[[int], None]) -> None:
+        self._meanwhile = meanwhile
         self._workload = replace(workload, data=cache(workload.data))
         self._waiting: tuple[Key, Mapping[str, Any]] | None = None
         self._limit: int | None = None
@@ -48,6 +49,7 @@ class InProcessExecutor:
         return None if "interrupted" in answer else Ended(key, answer)
 
     def _stop(self, step: int) -> Stop | None:
+        self._meanwhile(self.size)
         if self._woken.is_set():
             return "interrupted"
         return "pruned" if self._limit is not None and step > self._limit else None
