@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from batchlens.kfac import KFAC
-from batchlens.training.recipes import RECIPES
+from batchlens.training._recipes import RECIPES
 from batchlens.training.workloads import find_workload
 
 BATCH_SIZE, ROUNDS, LIMIT = 256, 9, 2.0

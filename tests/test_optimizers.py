@@ -6,12 +6,12 @@ from batchlens.optimizers import FAMILIES, OPTIMIZERS, averaged, base_of, contai
 
 
 def test_training_has_a_recipe_for_every_name() -> None:
-    recipes = pytest.importorskip("batchlens.training.recipes")
+    recipes = pytest.importorskip("batchlens.training._recipes")
     assert set(recipes.RECIPES) == set(OPTIMIZERS)
 
 
 def test_recipes_have_momentum_where_the_vocabulary_says_so() -> None:
-    recipes = pytest.importorskip("batchlens.training.recipes")
+    recipes = pytest.importorskip("batchlens.training._recipes")
     for name, entry in OPTIMIZERS.items():
         has = {"momentum", "beta1"} & set(recipes.RECIPES[name].settings)
         assert bool(has) == (entry.momentum != "none"), name

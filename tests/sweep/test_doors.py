@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def small_mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
 
 
-MADE_HERE = replace(bl.find_workload("digits"), name="made here", model=small_mlp)
+DIGITS = bl.find_workload("digits")
+MADE_HERE = replace(DIGITS, name="made here", model=small_mlp)
 
 
 def test_a_sweep_of_an_object_is_that_of_its_name(tmp_path: Path) -> None:
@@ -64,9 +66,16 @@ def test_a_workload_made_here_is_trained_here(tmp_path: Path) -> None:
 def test_another_object_of_the_same_name_is_refused(tmp_path: Path) -> None:
     store = tmp_path / "sweep.sqlite"
     bl.run_sweep(MADE_HERE, ["sgd"], **SMALL, store=store)  # type: ignore[arg-type]
-    wider = replace(MADE_HERE, model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
-    with pytest.raises(bl.BatchlensError, match="holds another sweep: the workload made here has changed"):
-        bl.run_sweep(wider, ["sgd"], **SMALL, store=store)  # type: ignore[arg-type]
+
+    def other_activation() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+
+    def other_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 2 * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    for change in ({"model": other_activation}, {"loss": other_losses}, {"data": lambda _: DIGITS.data(None)}):
+        with pytest.raises(bl.BatchlensError, match="holds another sweep: the workload made here has changed"):
+            bl.run_sweep(replace(MADE_HERE, **change), ["sgd"], **SMALL, store=store)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("where", [{"workers": 2}, {"ray": "auto"}])
@@ -102,6 +111,30 @@ def test_an_edited_file_is_refused_by_name(tmp_path: Path) -> None:
         bl.merge_sweeps(tmp_path / "all", [store, tmp_path / "new"])
     # A worker of another machine, where the file lies in another version.
     assert re.search(r"mine\.py is not what the sweep was declared with", run_job(job, lambda _: None)["error"])
+
+
+def test_an_edited_neighbour_is_refused(tmp_path: Path) -> None:
+    write_workload(tmp_path, 8)
+    file = tmp_path / "mine.py"
+    file.write_text(f"import hidden_size\n{file.read_text()}")
+    (tmp_path / "hidden_size.py").write_text("import deeper_still\n")
+    (tmp_path / "deeper_still.py").write_text("HIDDEN = 8\n")
+    before = bl.find_workload(f"{file}:mine").source
+    assert bl.find_workload(f"{file}:mine").source == before
+    (tmp_path / "deeper_still.py").write_text("HIDDEN = 9\n")
+    assert bl.find_workload(f"{file}:mine").source != before
+
+
+def test_a_workload_file_hides_no_module(tmp_path: Path) -> None:
+    import random
+
+    (tmp_path / "random.py").write_text(FILE.format(hidden=4))
+    assert bl.find_workload(f"{tmp_path / 'random.py'}:mine").name == "mine"
+    assert sys.modules["random"] is random
+    (tmp_path / "broken.py").write_text("raise KeyError('no')")
+    with pytest.raises(bl.BatchlensError, match=r"broken\.py does not run: KeyError: 'no'"):
+        bl.find_workload(f"{tmp_path / 'broken.py'}:mine")
+    assert not [name for name in sys.modules if name.endswith("broken")]
 
 
 def _job(workload: str) -> dict[str, object]:

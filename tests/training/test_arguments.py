@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from batchlens.training._arguments import Arguments, check_arguments
+from batchlens.training._recipes import recipe_named
 from batchlens.training.data.loading import Dataset
 from batchlens.training.loop import train
 from batchlens.training.models import MLP
-from batchlens.training.recipes import recipe_named
 from batchlens.training.workloads import Workload
 
 

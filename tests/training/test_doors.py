@@ -123,6 +123,28 @@ def test_work_is_that_of_the_layers() -> None:
     assert work_of_an_example(arguments, DIGITS.data(None)) == 2 * (64 * 64 + 64 * 10)
 
 
+@pytest.mark.parametrize("layer", ["lstm", "gru", "encoder"])
+def test_work_hidden_in_fused_kernels_is_counted(layer: str) -> None:
+    class Sequence(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner: nn.Module = (
+                nn.TransformerEncoderLayer(8, 2, 64, batch_first=True)
+                if layer == "encoder"
+                else {"lstm": nn.LSTM, "gru": nn.GRU}[layer](8, 64, batch_first=True)
+            )
+            self.head = nn.Linear(8 if layer == "encoder" else 64, 10)
+
+        def forward(self, images: Tensor) -> Tensor:
+            rows = self.inner(images.squeeze(1))
+            logits: Tensor = self.head((rows if layer == "encoder" else rows[0])[:, -1])
+            return logits
+
+    arguments = check_arguments(replace(DIGITS, model=Sequence), "sgd", 8, RATE)
+    least = {"lstm": 2 * 8 * 4 * 64 * (8 + 64), "gru": 2 * 8 * 3 * 64 * (8 + 64), "encoder": 2 * 8 * 2 * 8 * 64}
+    assert work_of_an_example(arguments, DIGITS.data(None)) >= least[layer]
+
+
 def test_threads_follow_the_work_and_never_exceed_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads_for(DIGITS, 1024, 8, monkeypatch) == 1
     wide = replace(DIGITS, model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5000), nn.Linear(5000, 10)))

@@ -10,10 +10,10 @@ from torch import Tensor, nn, optim
 
 from batchlens import NoisyQuadratic, UpdateRule, risk, risk_path
 from batchlens._shapes import SHAPES
+from batchlens.training._recipes import RECIPES, Recipe, Task
 from batchlens.training.data.loading import Dataset, Split
 from batchlens.training.loop import train
 from batchlens.training.metrics import Metric
-from batchlens.training.recipes import RECIPES, Recipe, Task
 from batchlens.training.workloads import Workload
 
 REPEATS, BATCH_SIZE, STEPS = 1_000, 4, 40

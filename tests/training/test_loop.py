@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from batchlens import BatchlensError
 from batchlens.training import _run as run_module
+from batchlens.training._recipes import RECIPES, Recipe, Task
 from batchlens.training._run import DIVERGENCE_WINDOW
 from batchlens.training.data._sources import is_present
 from batchlens.training.data.loading import Dataset, Split, load
 from batchlens.training.loop import Interrupted, Progress, train
 from batchlens.training.models import VGG11
-from batchlens.training.recipes import RECIPES, Recipe, Task
 from batchlens.training.record import Record
 from batchlens.training.workloads import Workload, find_workload
 

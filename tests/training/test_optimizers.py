@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from batchlens.training.models import Transformer
-from batchlens.training.recipes import (
+from batchlens.training._recipes import (
     RECIPES,
     Setting,
     Stepper,
@@ -21,6 +20,7 @@ from batchlens.training.recipes import (
     check_settings,
     recipe_named,
 )
+from batchlens.training.models import Transformer
 
 Array = npt.NDArray[np.float64]
 FIRST_ORDER = ("sgd", "momentum", "nesterov", "adam", "adam_no_momentum", "adamw", "muon")

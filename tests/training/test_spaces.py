@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchlens.training.recipes import recipe_named
+from batchlens.training._recipes import recipe_named
 from batchlens.training.spaces import _AVERAGING, _MOMENTUM, Range, Scale, search_spaces
 
 RANGES = {

@@ -11,11 +11,12 @@ from torch import nn
 from batchlens._shapes import SHAPES
 from batchlens.errors import BatchlensError
 from batchlens.training._published import PUBLISHED as WORKLOADS
+from batchlens.training._recipes import check_settings, recipe_named
+from batchlens.training._workload import SIZES
 from batchlens.training.metrics import ACCURACY, CROSS_ENTROPY
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
 from batchlens.training.models._normalization import hold_channels_at_norm_one
-from batchlens.training.recipes import check_settings, recipe_named
-from batchlens.training.workloads import SIZES, Workload, find_workload
+from batchlens.training.workloads import Workload, find_workload
 
 NAMES = (
     "simple_cnn_mnist",

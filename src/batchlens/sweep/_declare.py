@@ -5,6 +5,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from types import CodeType, FunctionType
 
 import torch
 
@@ -12,7 +14,8 @@ from batchlens.checks import require_choice, require_sequence, require_whole
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._search import Box
 from batchlens.training._arguments import check_arguments
-from batchlens.training.recipes import Setting, recipe_named
+from batchlens.training._recipes import Setting, recipe_named
+from batchlens.training.metrics import Metric
 from batchlens.training.spaces import Range, Space
 from batchlens.training.workloads import Workload, find_workload
 
@@ -110,15 +113,24 @@ def _is_published(workload: Workload) -> bool:
 
 
 def _digest(workload: Workload) -> str:
-    """Of what can be seen of a workload that lies in no file: its values and its parameters' shapes."""
-    seen = {
-        field.name: value
-        for field in fields(workload)
-        if isinstance(value := getattr(workload, field.name), str | int | float | tuple)
-    }
+    """Of what can be seen of a workload that lies in no file: its values, its functions' code, and its model."""
+    seen = {field.name: _describe(getattr(workload, field.name)) for field in fields(workload)}
     with torch.random.fork_rng(devices=[]):
-        shapes = [list(weight.shape) for weight in workload.model().parameters()]
-    return hashlib.sha256(json.dumps([seen, shapes], sort_keys=True).encode()).hexdigest()
+        model = workload.model()
+    shapes = {name: list(weight.shape) for name, weight in model.named_parameters()}
+    return hashlib.sha256(json.dumps([seen, repr(model), shapes], sort_keys=True).encode()).hexdigest()
+
+
+def _describe(value: object) -> str:
+    """A value in words that are the same in every process."""
+    if isinstance(value, partial):
+        return f"{_describe(value.func)}{value.args}{sorted(value.keywords.items())}"
+    if isinstance(value, FunctionType):
+        constants = [entry for entry in value.__code__.co_consts if not isinstance(entry, CodeType)]
+        return f"{value.__module__}.{value.__qualname__} {value.__code__.co_code.hex()} {constants}"
+    if isinstance(value, Metric):
+        return f"{value.name} {_describe(value.scores)} {value.best} {value.higher_is_better}"
+    return f"{type(value).__qualname__}" if callable(value) else repr(value)
 
 
 def _ranges(workload: Workload, optimizer: str, instead: Space) -> dict[str, Range]:

@@ -13,9 +13,10 @@ from batchlens._shapes import SHAPES
 from batchlens.checks import require_choice, require_flag, require_instance, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.optimizers import base_of
+from batchlens.training._recipes import Recipe, Setting, check_settings, recipe_named
+from batchlens.training._workload import SIZES
 from batchlens.training.data.loading import Dataset
-from batchlens.training.recipes import Recipe, Setting, check_settings, recipe_named
-from batchlens.training.workloads import SIZES, Workload, find_workload
+from batchlens.training.workloads import Workload, find_workload
 
 TARGETS_ON = ("validation", "train")
 

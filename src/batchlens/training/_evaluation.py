@@ -1,5 +1,6 @@
 """Measuring a model against a target, reading no more examples than the decision needs."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,8 @@ _OUTPUTS = 2**25
 GROWTH = 1.03
 
 Relation = Literal["=", "<=", ">="]
+# How a run ends.
+Status = Literal["reached", "not_reached", "diverged", "failed", "pruned"]
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,9 @@ def next_evaluation(step: int) -> int:
     (11, 1030)
     """
     return max(step + 1, int(step * GROWTH))
+
+
+def best_exact(history: tuple[Evaluation, ...], higher_is_better: bool) -> float | None:
+    """The best metric that was measured on the whole set."""
+    exact = [entry.metric for entry in history if entry.exact and not math.isnan(entry.metric)]
+    return (max if higher_is_better else min)(exact) if exact else None

@@ -6,12 +6,12 @@ from functools import partial
 
 from torch import nn
 
+from batchlens.training._workload import Workload, powers_of_two
 from batchlens.training.data.loading import load
 from batchlens.training.metrics import CROSS_ENTROPY, smoothed_cross_entropies
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
 from batchlens.training.models._normalization import GHOST_SIZE, hold_channels_at_norm_one
 from batchlens.training.spaces import Range, Space, search_spaces
-from batchlens.training.workloads import Workload, _powers_of_two
 
 Targets = Mapping[str, tuple[float, float]]
 Sizes = dict[str, Workload]
@@ -38,7 +38,7 @@ def _laptop(
         defaults={},
         max_examples=500_000,
         min_steps=500,
-        batch_sizes=_powers_of_two(16, largest_batch),
+        batch_sizes=powers_of_two(16, largest_batch),
         size="laptop",
     )
 
@@ -53,7 +53,7 @@ def _mnist_like(name: str, data: str, targets: Targets, evaluation_examples: int
         defaults=_RARE_INVERSES,
         max_examples=5_500_000,
         min_steps=5_000,
-        batch_sizes=_powers_of_two(16, 65_536),
+        batch_sizes=powers_of_two(16, 65_536),
         spaces=search_spaces(Range(1e-3, 1.0), Range(1e-4, 1.0), Range(1e-5, 1e-1), Range(1e-3, 10.0)),
         size="paper",
     )
@@ -79,7 +79,7 @@ def _cifar10(
         defaults=_RARE_INVERSES,
         max_examples=22_500_000,
         min_steps=10_000,
-        batch_sizes=_powers_of_two(16, 65_536),
+        batch_sizes=powers_of_two(16, 65_536),
         spaces=search_spaces(Range(1e-3, 1.0), Range(1e-4, 1.0), Range(1e-5, 1e-1), Range(1e-3, 10.0)),
         size="paper",
     )
@@ -125,7 +125,7 @@ def _transformer() -> Sizes:
         defaults={name: {**_RARE_INVERSES[name], "factor_decay": 0.99} for name in _RARE_INVERSES},
         max_examples=60_000_000,
         min_steps=10_000,
-        batch_sizes=_powers_of_two(16, 16_384),
+        batch_sizes=powers_of_two(16, 16_384),
         spaces=_transformer_spaces(),
         size="paper",
     )
@@ -140,7 +140,7 @@ def _transformer() -> Sizes:
         defaults={name: {"factor_decay": 0.99} for name in _RARE_INVERSES},
         max_examples=200_000,
         min_steps=500,
-        batch_sizes=_powers_of_two(16, 1024),
+        batch_sizes=powers_of_two(16, 1024),
         size="laptop",
     )
     return {"paper": paper, "laptop": laptop}
@@ -155,7 +155,7 @@ def _digits() -> Sizes:
         train_target=0.99,
         max_examples=100_000,
         min_steps=300,
-        batch_sizes=_powers_of_two(8, 1024),
+        batch_sizes=powers_of_two(8, 1024),
         spaces=search_spaces(Range(1e-3, 3.0), Range(1e-4, 3.0), Range(1e-5, 3e-1), Range(1e-3, 10.0)),
     )
     return {"laptop": laptop, "paper": replace(laptop, size="paper")}

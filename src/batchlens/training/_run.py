@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from batchlens.kfac import CurvatureError
 from batchlens.training._arguments import Arguments, versions
 from batchlens.training._checkpoint import load_checkpoint, save_checkpoint
-from batchlens.training._evaluation import Evaluation, Evaluator, next_evaluation
+from batchlens.training._evaluation import Evaluation, Evaluator, Status, best_exact, next_evaluation
+from batchlens.training._recipes import Task, average_of
 from batchlens.training._sampling import LABELS, MODEL, OTHER, Batches, Preparation, derive_seed
 from batchlens.training.data.loading import Dataset
 from batchlens.training.models._normalization import GHOST_SIZE
-from batchlens.training.recipes import Task, average_of
-from batchlens.training.record import Record, Status, best_exact
+from batchlens.training.record import Record
 
 # A run has diverged when the losses of this many batches in a row are above twice the initial loss.
 DIVERGENCE_WINDOW = 50

@@ -6,8 +6,9 @@ so a record says it.
 """
 
 import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -29,11 +30,21 @@ def choose_threads(arguments: Arguments, data: Dataset) -> int:
 
 
 def work_of_an_example(arguments: Arguments, data: Dataset) -> float:
-    """Floating-point operations of one example's forward pass."""
+    """Floating-point operations of one example's forward pass.
+
+    Fused kernels hide theirs from the counter, so that the model runs as it is trained, and without oneDNN.
+    """
     inputs = Preparation(data, torch.device("cpu")).inputs(data.train.inputs[:_COUNTED])
     counter = FlopCounterMode(display=False)
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), limit_threads(1), suppress(RuntimeError), counter:
-        arguments.workload.model().eval()(inputs)  # a model that breaks says so when it is trained
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(limit_threads(1))
+        stack.enter_context(suppress(RuntimeError))  # a model that breaks says so when it is trained
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(counter)
+        arguments.workload.model()(inputs)
     return float(counter.get_total_flops()) / len(inputs)
 
 

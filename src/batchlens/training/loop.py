@@ -8,9 +8,9 @@ from typing import Unpack
 from batchlens.checks import require_whole
 from batchlens.training._arguments import Options, check_arguments, load_data
 from batchlens.training._checkpoint import prepare_checkpoint
+from batchlens.training._recipes import Recipe
 from batchlens.training._run import Interrupted, Progress, Run, Stop
 from batchlens.training._threads import choose_threads, limit_threads
-from batchlens.training.recipes import Recipe
 from batchlens.training.record import Record
 from batchlens.training.workloads import Workload
 
@@ -30,7 +30,7 @@ def train(
     stop: Callable[[int], Stop | None] | None = None,
     **options: Unpack[Options],
 ) -> Record:
-    """How many steps a training takes to its target: one run, a function of its arguments alone.
+    """How many steps a training takes to its target: one run, a function of its arguments and the number of threads.
 
     Arguments:
         workload: a `Workload`, the name of one, or "my_file.py:name".

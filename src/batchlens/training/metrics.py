@@ -15,6 +15,7 @@ __all__ = [
     "CROSS_ENTROPY",
     "SQUARED_ERROR",
     "Metric",
+    "Scores",
     "cross_entropies",
     "hits",
     "shortfalls",

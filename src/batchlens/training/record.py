@@ -1,20 +1,17 @@
 """What a run leaves behind."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from batchlens._results import Result, axes_or_new
-from batchlens.training._evaluation import Evaluation
+from batchlens.training._evaluation import Evaluation, Status
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
 __all__ = ["Record"]
-
-Status = Literal["reached", "not_reached", "diverged", "failed", "pruned"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,9 +113,3 @@ class Record(Result):
             "history": [[entry.step, entry.metric] for entry in self.history],
             "relations": [entry.relation for entry in self.history],
         }
-
-
-def best_exact(history: tuple[Evaluation, ...], higher_is_better: bool) -> float | None:
-    """The best metric that was measured on the whole set."""
-    exact = [entry.metric for entry in history if entry.exact and not math.isnan(entry.metric)]
-    return (max if higher_is_better else min)(exact) if exact else None

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from batchlens.checks import require_choice, require_number
 from batchlens.optimizers import averaged
 
-__all__ = ["Range", "search_spaces"]
+__all__ = ["Range", "Scale", "Space", "search_spaces"]
 
 Scale = Literal["log", "linear", "log_one_minus"]
 

@@ -33,7 +33,7 @@ __all__ = ["Fetched", "fetch"]
 
 _CHUNK = 1 << 18
 # Told which file is coming, how many bytes of it have come, and how many there are, where that is known.
-Progress = Callable[[str, int, int | None], None]
+_Progress = Callable[[str, int, int | None], None]
 
 
 class Fetched(NamedTuple):
@@ -44,7 +44,7 @@ class Fetched(NamedTuple):
 
 
 def fetch(
-    name: str, data_dir: Path | str | None = None, *, url: str | None = None, progress: Progress | None = None
+    name: str, data_dir: Path | str | None = None, *, url: str | None = None, progress: _Progress | None = None
 ) -> list[Fetched]:
     """Brings what is missing or damaged of a data set into the folder, and leaves alone what is right.
 
@@ -79,7 +79,7 @@ class _Job(NamedTuple):
     folder: Path
     url: str
     again: str
-    progress: Progress | None = None
+    progress: _Progress | None = None
 
     def error(self, url: str, reason: str) -> BatchlensError:
         return BatchlensError(
@@ -217,7 +217,7 @@ def _download(job: _Job, url: str, path: Path) -> None:
 class _Bar:
     """What pooch tells how far it is: it sets `total`, calls `update` for every chunk, then `reset` and `close`."""
 
-    def __init__(self, file: str, progress: Progress) -> None:
+    def __init__(self, file: str, progress: _Progress) -> None:
         self.file, self.progress = file, progress
         self.total, self.done = 0, 0
 
