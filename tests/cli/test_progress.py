@@ -17,21 +17,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_first_line_comes_after_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.progress_bar("Working", 2) as advance:
-        advance("one")
-        advance("two")
+    with progress.progress_bar("Working") as tell:
+        tell(1, 2, "one")
+        tell(2, 2, "two")
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("quick")
 def test_lines_tell_what_and_how_far(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.progress_bar("Working", 2) as advance:
-        advance("one")
-    with progress.progress_bar("Drawing") as advance:
-        advance(3, 7, "a figure")
+    with progress.progress_bar("Drawing") as tell:
+        tell(3, 7, "a figure")
     assert list(progress.track(["a"], "Reading")) == ["a"]
     assert capsys.readouterr().err.splitlines() == [
-        "batchlens: Working: one, 1 of 2 (0:00:00)",
         "batchlens: Drawing: a figure, 3 of 7 (0:00:00)",
         "batchlens: Reading: a, 1 of 1 (0:00:00)",
     ]
@@ -73,8 +70,8 @@ def test_long_work_writes_lines_without_a_terminal(
 def test_bars_where_a_person_is_looking(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.progress_bar("Working", 2) as advance:
-        advance("[/red] one")
+    with progress.progress_bar("Working") as tell:
+        tell(1, 2, "[/red] one")
     with progress.waiting("Optimising"):
         pass
     shown = capsys.readouterr().err

@@ -43,7 +43,7 @@ def make_generations(declaration: Declaration) -> dict[Cell, list[Generation]]:
     return {cell: [Generation(0, box)] for cell in declaration.cells}
 
 
-def make_agenda(declaration: Declaration, shuffle: int | None = None, repeats: int = 0) -> Queue:
+def make_queue(declaration: Declaration, shuffle: int | None = None, repeats: int = 0) -> Queue:
     generations = make_generations(declaration)
     return Queue(declaration, [], generations, lambda _, position: position, shuffle=shuffle, repeats=repeats)
 

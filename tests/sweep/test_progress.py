@@ -1,12 +1,12 @@
 from batchlens.sweep._declaration import Cell
 from batchlens.sweep._progress import Meter
-from tests.sweep.simulation import make_agenda, make_declaration, make_trial, random_fates, simulate
+from tests.sweep.simulation import make_declaration, make_queue, make_trial, random_fates, simulate
 
 CELL = Cell("sgd", 16)
 
 
 def test_progress_follows_the_trials_that_end() -> None:
-    queue = make_agenda(make_declaration(trials=2))
+    queue = make_queue(make_declaration(trials=2))
     meter = Meter(queue)
     start = meter.measure(workers=1, ran=0, seconds=0.0)
     assert (start.ended, start.running, start.trials_left, start.seconds_left) == (0, 0, 4, None)
@@ -25,7 +25,7 @@ def test_progress_follows_the_trials_that_end() -> None:
 
 
 def test_sweep_that_is_complete_has_nothing_left() -> None:
-    queue = make_agenda(make_declaration(trials=5))
+    queue = make_queue(make_declaration(trials=5))
     simulate(queue, random_fates(3), workers=2, pruning=True)
     progress = Meter(queue).measure(workers=2, ran=0, seconds=1.0)
     assert (progress.cells_done, progress.trials_left, progress.seconds_left) == (2, 0, 0.0)

@@ -500,10 +500,10 @@ def test_a_rule_has_its_own_power_and_momentum(extra: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("family", ["sgd", bl.UpdateRule(0.5)])
-def test_progress_is_told_before_each_batch_size(family: Any) -> None:
-    told: list[str] = []
-    bl.scaling_curve(PROBLEM, family, [256, 1024.5], 0.5, progress=told.append)
-    assert told == ["sgd, batch size 256", "sgd, batch size 1024.5"]
+def test_progress_is_told_after_each_batch_size(family: Any) -> None:
+    told: list[tuple[int, int, str]] = []
+    bl.scaling_curve(PROBLEM, family, [256, 1024.5], 0.5, progress=lambda *words: told.append(words))
+    assert told == [(1, 2, "sgd, batch size 256"), (2, 2, "sgd, batch size 1024.5")]
 
 
 def test_steps_fall_with_the_batch_size() -> None:

@@ -40,47 +40,29 @@ def _minutes(seconds: float) -> str:
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A function that says what comes next, and if it is given two numbers first, how many of how many are done."""
-    done = 0
-
-    def count(*words: Any) -> tuple[int, int | None, str]:
-        nonlocal done, total
-        if len(words) == 3:
-            done, total = words[0], words[1]
-        else:
-            done += 1
-        return done, total, str(words[-1])
-
+def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A function that is told how many parts are done, of how many, and which was the last."""
     if not is_watched():
         lines = Lines()
-
-        def tell(*words: Any) -> None:
-            now, all_, name = count(*words)
-            lines.say(lambda: f"{what}: {name}" + (f", {now} of {all_}" if all_ else ""))
-
-        yield tell
+        yield lambda done, total, name: lines.say(lambda: f"{what}: {name}, {done} of {total}")
         return
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-
-        def show(*words: Any) -> None:
-            now, all_, name = count(*words)
-            progress.update(task, completed=now, total=all_, description=f"{what}: {escape(name)}")
-
-        yield show
+        task = progress.add_task(what, total=None)
+        yield lambda done, total, name: progress.update(
+            task, completed=done, total=total, description=f"{what}: {escape(name)}"
+        )
 
 
 def track(items: Sequence[_T], what: str) -> Iterable[_T]:
     """The same items, with progress."""
-    with progress_bar(what, len(items)) as advance:
-        for item in items:
-            advance(str(item))
+    with progress_bar(what) as tell:
+        for done, item in enumerate(items, start=1):
             yield item
+            tell(done, len(items), str(item))
 
 
 @contextmanager

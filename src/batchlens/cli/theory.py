@@ -108,8 +108,15 @@ def steps_command(
     rules: list[tuple[Any, float]] = list(product(optimizers or (), power))
     if learning_rate is not None:  # a rule has its own power
         rules = [(bl.UpdateRule(learning_rate, momentum, nesterov, averaging, each), 0.0) for each in power]
-    with progress_bar("Tuning", len(rules) * len(sizes)) as advance:
-        curves = [bl.scaling_curve(quadratic, rule, sizes, target, each, progress=advance) for rule, each in rules]
+    curves: list[bl.ScalingCurve] = []
+    total = len(rules) * len(sizes)
+    with progress_bar("Tuning") as tell:
+
+        def advance(done: int, _: int, what: str) -> None:
+            tell(len(curves) * len(sizes) + done, total, what)
+
+        for rule, each in rules:
+            curves.append(bl.scaling_curve(quadratic, rule, sizes, target, each, progress=advance))
     if optimizers is not None and all(steps is None for curve in curves for steps in curve.steps):
         raise click.UsageError(f"--target must be within reach of 1e12 steps, got {target:g}.")
     if as_json:

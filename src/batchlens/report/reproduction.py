@@ -4,18 +4,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from batchlens._results import Result
+from batchlens._results import Result, axes_or_new
 from batchlens.report._page.frame import summarise
 from batchlens.report._page.numbers import frame_of
-from batchlens.report._page.records import Claim, say_nothing
+from batchlens.report._page.records import Claim, Verdict, say_nothing
 from batchlens.report._theory.page import write_theory_report
 from batchlens.report._theory.study import Study
 from batchlens.theory._types import Rounding
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 __all__ = ["Reproduction", "reproduce"]
 
@@ -46,6 +47,16 @@ class Reproduction(Result):
     def to_frame(self) -> "pandas.DataFrame":
         """A row for each claim, with the columns of claims.csv."""
         return frame_of(vars(claim) for claim in self.claims)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """How many claims have which verdict."""
+        ax = axes_or_new(ax)
+        verdicts = get_args(Verdict)
+        counts = [sum(claim.verdict == verdict for claim in self.claims) for verdict in verdicts]
+        ax.bar_label(ax.barh(verdicts, counts))
+        ax.invert_yaxis()
+        ax.set_xlabel("claims")
+        return ax
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens reproduce --json` prints."""

@@ -51,7 +51,7 @@ class Progress:
 
 
 class Meter:
-    """Measures the progress of an queue; what a cell has come to is worked out again only when it has changed."""
+    """Measures the progress of a queue; what a cell has come to is worked out again only when it has changed."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue

@@ -34,7 +34,7 @@ class CellResult:
         winner, runners_up: the trials with the fewest steps, `keep` of them; ties go to the lower number.
         members: every trial of the search, by number.
         complete: whether the search has all its trials.
-        counted: how many of them count, as `sweep.cells` says.
+        counted: how many of them count, as `_search` says.
         edges: near which ends of the search space the winner is.
         flags: in words, what should make a reader wary.
         statuses: how many trials ended how.

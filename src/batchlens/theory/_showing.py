@@ -6,7 +6,6 @@ from batchlens.theory.rule import UpdateRule
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
 _SETTINGS = ("learning_rate", "momentum", "averaging")
 
@@ -33,15 +32,3 @@ def one_row(document: dict[str, Any]) -> "pandas.DataFrame":
 
     words = {name: ", ".join(value) if isinstance(value, list) else value for name, value in document.items()}
     return pandas.DataFrame([words])
-
-
-def draw_rule(ax: "Axes", rule: UpdateRule | None, title: str) -> "Axes":
-    """Learning rate, 1 - momentum and 1 - averaging on one logarithmic axis."""
-    places = {}
-    if rule is not None:
-        places = {"learning rate": rule.learning_rate, "1 - momentum": 1 - rule.momentum}
-        places["1 - averaging"] = 1 - rule.averaging
-    ax.set_xscale("log")
-    ax.plot(list(places.values()), list(places), "o")
-    ax.set_title(title, wrap=True)
-    return ax

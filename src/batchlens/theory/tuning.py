@@ -7,8 +7,10 @@ t steps, from whose best basins a simplex descends (see `_kernels.quick`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from batchlens._results import Result, axes_or_new
 from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
@@ -16,12 +18,12 @@ from batchlens.optimizers import FAMILIES
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
 from batchlens.theory._cells import FREE, Cell, best_at, limits
-from batchlens.theory._showing import describe, draw_rule, one_row, settings_of
+from batchlens.theory._showing import describe, one_row, settings_of
 from batchlens.theory._tune_cell import tune_cell
 from batchlens.theory._types import Status
 from batchlens.theory._units import require_rate, rescaled
 from batchlens.theory.bounds import lower_bound_steps
-from batchlens.theory.dynamics import risk
+from batchlens.theory.dynamics import risk, risk_terms
 from batchlens.theory.hitting import hitting_time
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
@@ -29,6 +31,10 @@ from batchlens.theory.rule import UpdateRule
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+
+# Step counts at which a plot shows the risk.
+_MOMENTS = 100
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,6 +47,9 @@ class Tuned(Result):
         status: "reached" or "beyond_max_steps".
         limits: at which edges of the search the optimum lies: "stability" (a larger learning rate would diverge),
             "momentum" and "averaging" (0 is best).
+        problem: what was minimised.
+        batch_size: examples per step.
+        target: the risk that was to be reached.
 
     >>> tune(NoisyQuadratic.power_law(dim=100), "sgd", batch_size=16, target=0.1)
     <Tuned: 124 steps to the target by sgd, learning rate 0.7256>
@@ -50,21 +59,27 @@ class Tuned(Result):
     steps: int | None
     status: Status
     limits: tuple[str, ...] = ()
+    problem: NoisyQuadratic | None = field(default=None, compare=False)
+    batch_size: float | None = None
+    target: float | None = None
 
     @property
     def headline(self) -> str:
+        """The steps and the rule, in one line."""
         if self.rule is None or self.steps is None:
             return f"no rule found: {self.status}"
         return f"{self.steps:,} steps to the target by {describe(self.rule)}{_at_limits(self.limits)}"
 
     def to_frame(self) -> "pandas.DataFrame":
+        """One row, with what `as_document` says."""
         return one_row(self.as_document())
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draws where the rule lies: learning rate, 1 - momentum and 1 - averaging on one logarithmic axis."""
-        return draw_rule(axes_or_new(ax), self.rule, self.headline)
+        """Risk against steps by the rule found, with the target; without a rule, the words alone."""
+        return _draw(axes_or_new(ax), self, self.target)
 
     def as_document(self) -> dict[str, Any]:
+        """Steps, settings, status and limits."""
         return {"steps": self.steps, **settings_of(self.rule), "status": self.status, "limits": list(self.limits)}
 
 
@@ -77,6 +92,8 @@ class BestRisk(Result):
         risk: what it ends with.
         steps: after which.
         limits: at which edges of the search it lies, as for `Tuned`.
+        problem: what was minimised.
+        batch_size: examples per step.
 
     >>> best_risk(NoisyQuadratic.power_law(dim=100), "sgd", batch_size=16, steps=100)
     <BestRisk: risk 0.1187 after 100 steps by sgd, learning rate 0.812>
@@ -86,21 +103,38 @@ class BestRisk(Result):
     risk: float
     steps: int
     limits: tuple[str, ...] = ()
+    problem: NoisyQuadratic | None = field(default=None, compare=False)
+    batch_size: float | None = None
 
     @property
     def headline(self) -> str:
+        """The risk and the rule, in one line."""
         done = f"risk {self.risk:.4g} after {self.steps:,} steps"
         return f"{done} by {describe(self.rule)}{_at_limits(self.limits)}"
 
     def to_frame(self) -> "pandas.DataFrame":
+        """One row, with what `as_document` says."""
         return one_row(self.as_document())
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draws where the rule lies: learning rate, 1 - momentum and 1 - averaging on one logarithmic axis."""
-        return draw_rule(axes_or_new(ax), self.rule, self.headline)
+        """Risk against steps by the rule found."""
+        return _draw(axes_or_new(ax), self, self.risk)
 
     def as_document(self) -> dict[str, Any]:
+        """Steps, risk, settings and limits."""
         return {"steps": self.steps, "risk": self.risk, **settings_of(self.rule), "limits": list(self.limits)}
+
+
+def _draw(ax: "Axes", found: Tuned | BestRisk, level: float | None) -> "Axes":
+    """Risk up to twice the steps, and the level that is reached in them."""
+    if found.rule is not None and found.steps and found.problem is not None and found.batch_size is not None:
+        steps = np.unique(np.geomspace(1, 2 * found.steps, _MOMENTS).astype(np.int64))
+        risk_terms(found.problem, found.rule, found.batch_size, [0, *steps.tolist()]).plot(ax)
+        ax.axvline(found.steps, linestyle="--", linewidth=1.0, color="0.4")
+    if level is not None:
+        ax.axhline(level, linestyle="--", linewidth=1.0, color="0.4")
+    ax.set_title(found.headline, fontsize="medium", wrap=True)
+    return ax
 
 
 def _at_limits(limits: tuple[str, ...]) -> str:
@@ -137,14 +171,15 @@ def tune(
     """
     (cell, unit), target = _check(problem, family, batch_size, power, momentum), _check_target(target)
     max_steps = require_whole("max_steps", max_steps, low=1, high=2**61)
+    asked = problem, batch_size, target
     if problem.initial_risk <= target:
-        return Tuned(UpdateRule(0.0, power=cell.power), 0, "reached")
+        return Tuned(UpdateRule(0.0, power=cell.power), 0, "reached", (), *asked)
     least = lower_bound_steps(problem, cell.batch_size, target, kind="bayes") - 1
     found = tune_cell(cell, target, least, max_steps)
     if found is None:
-        return Tuned(None, None, "beyond_max_steps")
+        return Tuned(None, None, "beyond_max_steps", (), *asked)
     steps, point = found
-    return Tuned(_in_units(cell.rule(point), unit), steps, "reached", limits(cell, point))
+    return Tuned(_in_units(cell.rule(point), unit), steps, "reached", limits(cell, point), *asked)
 
 
 def scaling_curve(
@@ -155,7 +190,7 @@ def scaling_curve(
     power: float = 0.0,
     max_steps: int = MAX_STEPS,
     momentum: float | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> ScalingCurve:
     """Steps to the target against batch size: of a family tuned at every one, or of one rule throughout.
 
@@ -167,7 +202,7 @@ def scaling_curve(
         power: preconditioning by H^-power; a rule has its own.
         max_steps: give up beyond.
         momentum: a value to keep, for families that have it; None tunes it.
-        progress: called with what comes next before each batch size.
+        progress: told after each batch size how many are done, of how many, and which was the last.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> curve = scaling_curve(problem, "momentum", batch_sizes=[4**k for k in range(1, 11)], target=0.01)
@@ -182,12 +217,12 @@ def scaling_curve(
     found = []
     name = family.family if isinstance(family, UpdateRule) else family
     for size in batch_sizes:
-        if progress is not None:
-            progress(f"{name}, batch size {size}")
         if isinstance(family, UpdateRule):
             found.append(_follow(problem, family, size, target, power, max_steps, momentum))
         else:
             found.append(tune(problem, family, size, target, power, max_steps, momentum))
+        if progress is not None:
+            progress(len(found), len(batch_sizes), f"{name}, batch size {size:g}")
     return ScalingCurve(
         batch_sizes,
         [best.steps for best in found],
@@ -214,7 +249,7 @@ def _follow(
         if value is not None:
             raise ValueError(f"`{name}` must be left out where a rule is given, which has its own, got {value}.")
     steps, status = hitting_time(problem, rule, batch_size, target, max_steps)
-    return Tuned(rule, steps, status)
+    return Tuned(rule, steps, status, (), problem, batch_size, target)
 
 
 def best_risk(
@@ -251,7 +286,7 @@ def best_risk(
     steps = require_whole("steps", steps, low=1)
     best = best_at(cell, steps)
     rule = _in_units(cell.rule(best.point), unit)
-    return BestRisk(rule, risk(problem, rule, batch_size, steps), steps, limits(cell, best.point))
+    return BestRisk(rule, risk(problem, rule, batch_size, steps), steps, limits(cell, best.point), problem, batch_size)
 
 
 def _check(

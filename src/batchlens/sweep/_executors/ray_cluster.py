@@ -68,7 +68,7 @@ def _run(job: Mapping[str, Any], cell: Cell, limit: int | None, limits: Any) -> 
 
 
 class RayExecutor:
-    """A `Executor` of a Ray cluster's nodes."""
+    """An `Executor` of a Ray cluster's nodes."""
 
     def __init__(self, address: str, cpus: int, gpus: float) -> None:
         self._ray = ray = _import_ray()
