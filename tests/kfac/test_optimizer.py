@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from batchlens import BatchlensError
 from batchlens.kfac import KFAC, CurvatureError
+from batchlens.kfac._graph import Call
 from batchlens.kfac._labels import Uniforms, output_gradients
-from batchlens.kfac._optimizer import _Call
 
 
 def network() -> nn.Sequential:
@@ -58,7 +58,7 @@ def hooks(model: nn.Module) -> int:
 
 
 def live_calls() -> int:
-    return sum(type(thing) is _Call for thing in gc.get_objects())
+    return sum(type(thing) is Call for thing in gc.get_objects())
 
 
 # Observing --------------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def test_uniform_numbers_do_not_depend_on_slices() -> None:
 
 def test_a_class_of_no_probability_is_never_drawn() -> None:
     class Zeros(Uniforms):
-        def take(self, count: int) -> Tensor:
-            return torch.zeros(count)
+        def take(self, examples: int, each: int = 1) -> Tensor:
+            return torch.zeros(examples * each)
 
     logits = torch.tensor([[-1000.0, 0.0, 0.0]])
     (gradient,) = output_gradients("cross_entropy", "sampled", logits, None, Zeros(0))

@@ -8,6 +8,7 @@ The loss of one example, with outputs z, says how its label is distributed under
 Label smoothing changes what the loss asks for, not what the model predicts: the Fisher stays as it is.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from types import MappingProxyType
@@ -23,7 +24,8 @@ class Uniforms:
     """Uniform numbers in [0, 1), served in order: how a step is sliced does not change who gets which.
 
     They are drawn in blocks of one size, since torch draws other numbers for 64 at once than for 4 times 16.
-    What is left of a block ends with the step.
+    What is left of a block ends with the step. Of several processes with one seed, each takes its turn: example i of
+    process r gets what example i * processes + r would get in one process.
     """
 
     _BLOCK = 4096
@@ -31,8 +33,11 @@ class Uniforms:
     def __init__(self, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
         self._left = torch.empty(0, dtype=torch.float64)
+        self.process, self.processes = 0, 1
 
-    def take(self, count: int) -> Tensor:
+    def take(self, examples: int, each: int = 1) -> Tensor:
+        """`each` numbers for every example."""
+        count = examples * self.processes * each
         missing = max(0, count - len(self._left))
         blocks = [
             torch.rand(self._BLOCK, generator=self.generator, dtype=torch.float64)
@@ -40,7 +45,7 @@ class Uniforms:
         ]
         served = torch.cat([self._left, *blocks])
         self._left = served[count:]
-        return served[:count]
+        return served[:count].reshape(examples, self.processes, each)[:, self.process].flatten()
 
     def end_step(self) -> None:
         self._left = self._left[:0]
@@ -49,8 +54,12 @@ class Uniforms:
 def check_targets(loss: str, outputs: Tensor, targets: Tensor) -> None:
     """Class numbers for cross_entropy, values for squared_error."""
     shape = outputs.shape[:-1] if loss == "cross_entropy" else outputs.shape
-    if targets.shape != shape:
-        raise ValueError(f"`targets` must have the shape {tuple(shape)}, got {tuple(targets.shape)}.")
+    if targets.shape == shape:
+        return
+    hint = ""
+    if outputs.ndim > 2 and targets.shape == outputs.shape[:1] + outputs.shape[2:]:
+        hint = " Classes come last: observe outputs.movedim(1, -1)."
+    raise ValueError(f"`targets` must have the shape {tuple(shape)}, got {tuple(targets.shape)}.{hint}")
 
 
 def output_gradients(
@@ -81,14 +90,14 @@ def output_gradients(
 def _sample_class(logits: Tensor, uniforms: Uniforms) -> Tensor:
     probabilities = logits.softmax(-1)
     cumulative = probabilities.cumsum(-1)
-    uniform = uniforms.take(logits[..., 0].numel()).to(logits.dtype).to(logits.device)
+    uniform = uniforms.take(len(logits), math.prod(logits.shape[1:-1])).to(logits.dtype).to(logits.device)
     thresholds = uniform.reshape(logits.shape[:-1]).unsqueeze(-1) * cumulative[..., -1:]
     label = torch.searchsorted(cumulative, thresholds, right=True).clamp_(max=logits.shape[-1] - 1)
     return probabilities.scatter_add_(-1, label, -torch.ones_like(thresholds))
 
 
 def _sample_normal(outputs: Tensor, uniforms: Uniforms) -> Tensor:
-    uniform = uniforms.take(outputs.numel()).to(outputs.dtype)
+    uniform = uniforms.take(len(outputs), math.prod(outputs.shape[1:])).to(outputs.dtype)
     smallest = torch.finfo(outputs.dtype).eps / 2
     normal: Tensor = torch.special.ndtri(uniform.clamp_(smallest, 1 - smallest))
     return normal.to(outputs.device).reshape(outputs.shape)

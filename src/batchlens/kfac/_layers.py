@@ -1,9 +1,9 @@
 """The layers that K-FAC understands, and the two factors of each.
 
-A layer turns rows a into rows s = W a (+ b). Linear has one row for every leading index, Conv2d one for every image
-and location (a is the patch under the kernel), Embedding one for every token (a is one-hot). Let N be the number of
-examples that the loss averages over, T the number of rows, and g the gradient at a row s of the loss summed over the
-examples. Then
+A layer turns rows a into rows s = W a (+ b). Linear has one row for every leading index, a convolution one for every
+image and location (a is the patch under the kernel), Embedding one for every token (a is one-hot). Let N be the
+number of examples that the loss averages over, T the number of rows, and g the gradient at a row s of the loss summed
+over the examples. Then
 
     input factor   A = 1/N sum_rows a a^T          a gets a last entry 1 if there is a bias
     output factor  S = 1/T sum_rows g g^T          F ~ S kron A
@@ -23,32 +23,19 @@ Linear layers that share one weight are pooled in the same way.
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from batchlens.kfac._moments import Pair
+
 _PORTION = 2**20  # entries of patches held at once
-
-
-@dataclass
-class Moment:
-    """A sum over rows and the count it is to be divided by."""
-
-    total: Tensor | None = None
-    count: int = 0
-
-    def add(self, total: Tensor, count: int) -> None:
-        self.total = total if self.total is None else self.total + total
-        self.count += count
-
-    def take_mean(self) -> Tensor | None:
-        """The mean, leaving nothing behind."""
-        mean = None if self.total is None else self.total / self.count
-        self.total, self.count = None, 0
-        return mean
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_FORWARDS = [kind.forward for kind in (nn.Linear, nn.Embedding, *CONVOLUTIONS)]
 
 
 @dataclass(eq=False)
@@ -59,8 +46,6 @@ class Block:
     modules: tuple[nn.Module, ...]
     weight: nn.Parameter
     bias: nn.Parameter | None
-    inputs: Moment = field(default_factory=Moment)
-    outputs: Moment = field(default_factory=Moment)
 
     @property
     def name(self) -> str:
@@ -72,7 +57,7 @@ class Block:
 
     @property
     def is_embedding(self) -> bool:
-        """Whether the rows of the weight belong to inputs (Embedding) and not to outputs (Linear, Conv2d)."""
+        """Whether the rows of the weight belong to inputs (Embedding) and not to outputs (Linear, convolutions)."""
         return any(isinstance(module, nn.Embedding) for module in self.modules)
 
     @property
@@ -84,23 +69,23 @@ class Block:
         columns += self.bias is not None
         return (columns, columns), (rows, rows)
 
-    def accumulate_inputs(self, module: nn.Module, inputs: Iterable[Tensor], examples: int) -> None:
+    def accumulate_inputs(self, sums: Pair, module: nn.Module, inputs: Iterable[Tensor], examples: int) -> None:
         """Adds the rows that `module` was given; `examples` is N."""
-        side = self.outputs if self.is_embedding and isinstance(module, nn.Linear) else self.inputs
+        side = sums.outputs if self.is_embedding and isinstance(module, nn.Linear) else sums.inputs
         side.add(sum_tensors(self._input_total(module, values) for values in inputs), examples)
 
-    def accumulate_gradients(self, module: nn.Module, gradients: Tensor, first_pass: bool) -> None:
+    def accumulate_gradients(self, sums: Pair, module: nn.Module, gradients: Tensor, first_pass: bool) -> None:
         """Adds the gradients at the rows that `module` returned; later backward passes are of the same rows."""
         tied = self.is_embedding and isinstance(module, nn.Linear)
         rows = _rows(module, gradients.to(self.weight.dtype))
         total = rows.square().sum(0) if tied else rows.T @ rows
-        (self.inputs if tied else self.outputs).add(total, len(rows) if first_pass else 0)
+        (sums.inputs if tied else sums.outputs).add(total, len(rows) if first_pass else 0)
 
     def _input_total(self, module: nn.Module, values: Tensor) -> Tensor:
         if isinstance(module, nn.Embedding):
             return torch.bincount(values.flatten(), minlength=len(self.weight)).to(self.weight.dtype)
         values = values.to(self.weight.dtype)
-        portions = extract_patches(module, values) if isinstance(module, nn.Conv2d) else [_rows(module, values).T]
+        portions = extract_patches(module, values) if is_convolution(module) else [_rows(module, values).T]
         return sum_tensors(_second_moment(columns, self.bias is not None) for columns in portions)
 
     def gradient(self) -> Tensor | None:
@@ -140,30 +125,36 @@ def sum_tensors(tensors: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, tensors)
 
 
+def is_convolution(module: nn.Module) -> TypeGuard[nn.Conv1d | nn.Conv2d | nn.Conv3d]:
+    return isinstance(module, CONVOLUTIONS)
+
+
 def _rows(module: nn.Module, values: Tensor) -> Tensor:
     """(rows, features)"""
-    if isinstance(module, nn.Conv2d):
-        values = values.movedim(-3, -1)
+    if is_convolution(module):
+        values = values.movedim(-1 - len(module.kernel_size), -1)
     return values.reshape(-1, values.shape[-1])
 
 
-def extract_patches(module: nn.Conv2d, images: Tensor) -> Iterator[Tensor]:
-    """(channels * kernel height * kernel width, images * locations): what the kernel saw at every location.
+def extract_patches(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, images: Tensor) -> Iterator[Tensor]:
+    """(channels * kernel size, images * locations): what the kernel saw at every location.
 
-    Comes in portions of some images each, since patches take kernel height * kernel width times as much memory.
+    Comes in portions of some images each, since patches take kernel size times as much memory.
     """
-    images = functional.pad(images, (*_padding(module, 1), *_padding(module, 0)))
-    images = images if images.ndim == 4 else images.unsqueeze(0)
+    axes = range(len(module.kernel_size))
+    images = functional.pad(images, [zeros for axis in reversed(axes) for zeros in _padding(module, axis)])
+    images = images if images.ndim == 2 + len(axes) else images.unsqueeze(0)
     # Views cost nothing and one copy puts them in order: twice as fast as functional.unfold.
-    for axis in (0, 1):
+    for axis in axes:
         span = module.dilation[axis] * (module.kernel_size[axis] - 1) + 1
         images = images.unfold(2 + axis, span, module.stride[axis])[..., :: module.dilation[axis]]
     for portion in images.split(max(1, _PORTION // images[0].numel())):
-        patches = portion.permute(1, 4, 5, 0, 2, 3)  # from image, channel, row, column, kernel row, kernel column
-        yield patches.reshape(math.prod(patches.shape[:3]), -1)
+        # from image, channel, location, place in the kernel
+        patches = portion.permute(1, *(2 + len(axes) + axis for axis in axes), 0, *(2 + axis for axis in axes))
+        yield patches.reshape(math.prod(patches.shape[: 1 + len(axes)]), -1)
 
 
-def _padding(module: nn.Conv2d, axis: int) -> tuple[int, int]:
+def _padding(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, axis: int) -> tuple[int, int]:
     """Zeros before and after; an odd number of them for "same" has the larger half after."""
     if not isinstance(module.padding, str):
         return module.padding[axis], module.padding[axis]
@@ -176,9 +167,9 @@ def refusal(module: nn.Module) -> str | None:
     kind = type(module)
     if kind is NonDynamicallyQuantizableLinear:
         return "part of a MultiheadAttention, which never calls it"
-    if kind.forward not in (nn.Linear.forward, nn.Conv2d.forward, nn.Embedding.forward):
+    if kind.forward not in _FORWARDS:
         return f"a parameter of {kind.__name__}"
-    if isinstance(module, nn.Conv2d):
+    if is_convolution(module):
         if module.groups != 1:
             return f"a convolution with {module.groups} groups"
         if module.padding_mode != "zeros":
@@ -223,6 +214,6 @@ def _shared_refusal(parameter: nn.Parameter, layers: Sequence[nn.Module]) -> str
             return reason
         if parameter is not layer.weight:
             return f"the bias of a {type(layer).__name__} whose weight is shared, frozen or has no factors"
-    if len(layers) > 1 and any(isinstance(layer, nn.Conv2d) for layer in layers):
+    if len(layers) > 1 and any(is_convolution(layer) for layer in layers):
         return "a convolution with a shared weight"
     return None

@@ -3,9 +3,10 @@
 import copy
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, NamedTuple, cast
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,42 +16,21 @@ from torch.utils.hooks import RemovableHandle
 
 from batchlens.checks import require_choice, require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
+from batchlens.kfac._graph import Call, Capture, leave_call, take_calls
+from batchlens.kfac._inverses import RAISED_DAMPING, damped_inverse, damping_ratio, spectrum
 from batchlens.kfac._labels import FISHERS, LOSSES, Uniforms, check_targets, output_gradients
 from batchlens.kfac._layers import Block, find_blocks
+from batchlens.kfac._moments import Pending, Sums
+from batchlens.kfac._processes import Group, group_of, place, pool
+from batchlens.kfac._saved import require_same_model
+from batchlens.kfac._table import format_summary
 
 OTHERS = ("refuse", "sgd")
-RAISED_DAMPING = 10.0
 _instances = count()
 
 
 class CurvatureError(BatchlensError):
     """Curvature or gradient from which no step can be taken: the run has diverged. The weights are as they were."""
-
-
-class _Call(NamedTuple):
-    """A forward pass through one layer: its input, and where its output stands in the graph."""
-
-    block: Block
-    module: nn.Module
-    inputs: Tensor
-    output_number: int
-
-
-class _Capture:
-    """The forward hook of a layer. With a model that is copied or pickled goes one that does nothing."""
-
-    def __init__(self, optimizer: "KFAC | None" = None, block: Block | None = None) -> None:
-        # The model holds its hooks: through a weak reference they do not keep the optimizer alive.
-        self._optimizer = None if optimizer is None else weakref.ref(optimizer)
-        self._block = block
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-        optimizer = None if self._optimizer is None else self._optimizer()
-        if optimizer is not None and self._block is not None:
-            optimizer._capture(self._block, module, args[0] if args else kwargs["input"], output)
-
-    def __reduce__(self) -> tuple[type["_Capture"], tuple[()]]:
-        return _Capture, ()
 
 
 class KFAC(Optimizer):
@@ -67,7 +47,8 @@ class KFAC(Optimizer):
 
     The loop calls `observe` between the forward and the backward pass; on steps that update no factors it is free.
     A step may be made of several forward, `observe` and backward passes: the factors are those of the whole batch
-    (scale the losses so that the gradient is, too). The loss is the mean over examples.
+    (scale the losses so that the gradient is, too). The loss is the mean over examples. `zero_grad` forgets what was
+    observed for a step that was never taken.
 
     Arguments:
         model: trained as it is; hooks on its layers come off with `close()` or with the optimizer.
@@ -83,6 +64,9 @@ class KFAC(Optimizer):
         other: parameters without factors (normalisation, positions): "refuse", or "sgd" to use their gradient as
             the direction, with the same lr, momentum and scale.
         seed: of the sampled labels.
+        process_group: of processes that train this model together, each on its part of the batch, as under
+            DistributedDataParallel: factors are those of all parts. None is all processes that torch.distributed
+            knows, if any; a group of one keeps the factors to itself.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Linear(2, 1, bias=False)
@@ -111,12 +95,21 @@ class KFAC(Optimizer):
         fisher: str = "sampled",
         other: str = "refuse",
         seed: int = 0,
+        process_group: Group | None = None,
     ) -> None:
         self.model = require_instance("model", model, nn.Module)
         self.loss = require_choice("loss", loss, tuple(LOSSES))
         self.fisher = require_choice("fisher", fisher, FISHERS)
         require_choice("other", other, OTHERS)
         self._uniforms = Uniforms(require_whole("seed", seed))
+        self._made_with: dict[str, Any] = {
+            "loss": loss,
+            "fisher": fisher,
+            "other": other,
+            "seed": seed,
+            "process_group": process_group,
+        }
+        self._process_group = group_of(model, process_group)
         defaults = {
             "lr": require_number("lr", lr, 0),
             "momentum": require_number("momentum", momentum, 0, 1, closed=(True, False)),
@@ -126,6 +119,9 @@ class KFAC(Optimizer):
             "factor_every": require_whole("factor_every", factor_every, 1),
             "inverse_every": require_whole("inverse_every", inverse_every, 1),
         }
+        self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        if not self._names:
+            raise ValueError("`model` must have a parameter that requires a gradient, and has none.")
         self._blocks, self._others = find_blocks(model)
         if self._others and other == "refuse":
             listed = "".join(f"\n  {name}: {reason}" for name, (_, reason) in self._others.items())
@@ -136,12 +132,12 @@ class KFAC(Optimizer):
         for block in self._blocks:
             if block.weight.dtype not in (torch.float32, torch.float64):
                 raise ValueError(f"`model` must be float32 or float64, got {block.weight.dtype} in {block.name}.")
-        self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
         super().__init__(list(self._names), defaults)
         self._steps = 0
+        self._pending = Pending()
         self._key = f"batchlens.kfac.{next(_instances)}"
         handles = [
-            module.register_forward_hook(_Capture(self, block), with_kwargs=True)
+            module.register_forward_hook(Capture(self._capture, block), with_kwargs=True)
             for block in self._blocks
             for module in block.modules
         ]
@@ -180,49 +176,43 @@ class KFAC(Optimizer):
             raise ValueError(f"`outputs` must have the shape (examples, ..., classes), got {tuple(outputs.shape)}.")
         if targets is not None and self.fisher == "empirical":
             check_targets(self.loss, outputs, targets)
-        calls = self._take_calls(outputs)
+        if outputs.grad_fn is None:
+            raise ValueError("`outputs` must come from the model: they are a tensor that was not computed.")
+        calls = take_calls(outputs, self._key, self._blocks)
         if not calls:
             if self.model.training and self._closer.alive:
                 raise BatchlensError("`outputs` hold no call of a layer that was not observed before.")
             return
         with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
-            self._accumulate(calls, outputs, targets)
+            sums = self._sums(calls, outputs, targets)
+        self._pending.add(sums, outputs)
 
-    def _accumulate(self, calls: dict[Node, _Call], outputs: Tensor, targets: Tensor | None) -> None:
+    def _sums(self, calls: dict[Node, Call], outputs: Tensor, targets: Tensor | None) -> Sums:
+        sums = Sums()
+        edges = [GradientEdge(node, call.output_number) for node, call in calls.items()]
+        self._uniforms.process, self._uniforms.processes = place(self._process_group)
+        passes = output_gradients(self.loss, self.fisher, outputs, targets, self._uniforms)
+        for number, output_gradient in enumerate(passes):
+            gradients = _differentiate(outputs, edges, output_gradient)
+            for call, gradient in zip(calls.values(), gradients, strict=True):
+                pair = sums.of(call.block.weight)
+                call.block.accumulate_gradients(pair, call.module, gradient, first_pass=number == 0)
         inputs: dict[tuple[Block, nn.Module], list[Tensor]] = {}
         for call in calls.values():
             inputs.setdefault((call.block, call.module), []).append(call.inputs)
         for (block, module), values in inputs.items():
-            block.accumulate_inputs(module, values, outputs.numel() // outputs.shape[-1])
-        edges = [GradientEdge(node, call.output_number) for node, call in calls.items()]
-        passes = output_gradients(self.loss, self.fisher, outputs, targets, self._uniforms)
-        for number, output_gradient in enumerate(passes):
-            gradients = torch.autograd.grad(outputs, edges, output_gradient, retain_graph=True)
-            for call, gradient in zip(calls.values(), gradients, strict=True):
-                call.block.accumulate_gradients(call.module, gradient, first_pass=number == 0)
+            pair = sums.of(block.weight)
+            block.accumulate_inputs(pair, module, values, outputs.numel() // outputs.shape[-1])
+        return sums
 
     def _capture(self, block: Block, module: nn.Module, inputs: Tensor, output: Tensor) -> None:
         if self._collects and module.training and torch.is_grad_enabled() and output.requires_grad:
-            # What hangs on the graph goes with the graph: an output that is never observed leaves nothing behind.
-            assert output.grad_fn is not None
-            _metadata(output.grad_fn)[self._key] = _Call(block, module, inputs.detach(), output.output_nr)
+            leave_call(self._key, block, module, inputs, output)
 
-    def _take_calls(self, outputs: Tensor) -> dict[Node, _Call]:
-        """The calls that `outputs` were computed from, taken off the graph."""
-        assert outputs.grad_fn is not None
-        calls: dict[Node, _Call] = {}
-        seen: set[Node] = {outputs.grad_fn}
-        waiting = [outputs.grad_fn]
-        while waiting:
-            node = waiting.pop()
-            call = _metadata(node).pop(self._key, None)
-            if call is not None:
-                calls[node] = call
-            for next_node, _ in node.next_functions:
-                if next_node is not None and next_node not in seen:
-                    seen.add(next_node)
-                    waiting.append(next_node)
-        return calls
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears gradients, and what was observed for a step that was never taken."""
+        super().zero_grad(set_to_none)
+        self._pending.begin_step()
 
     # Stepping --------------------------------------------------------------------------------
 
@@ -235,6 +225,7 @@ class KFAC(Optimizer):
                 result = closure()
         if all(parameter.grad is None for parameter in self._names):
             raise BatchlensError("No parameter has a gradient. Call backward() before step().")
+        self._require_known()
         # Taken first, so that a step that fails leaves nothing to the next.
         means = self._take_means() if self._collects else {}
         self._require_finite("gradient", {name: p.grad for p, name in self._names.items() if p.grad is not None})
@@ -267,11 +258,29 @@ class KFAC(Optimizer):
             bad = ", ".join(name for name, flag in flags.items() if not flag)
             raise CurvatureError(f"The {what} is not finite at step {self._steps} ({bad}): the run has diverged.")
 
+    def _require_known(self) -> None:
+        """Every parameter with a gradient is one that this optimizer was made for, and none was frozen since."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and parameter not in self._names:
+                raise BatchlensError(
+                    f"{name} has a gradient, but did not require one when this KFAC was made: make a new KFAC."
+                )
+        for block in self._blocks:
+            frozen = [self._names[parameter] for parameter in block.parameters if not parameter.requires_grad]
+            if 0 < len(frozen) < len(block.parameters):
+                raise BatchlensError(
+                    f"{frozen[0]} was frozen after this KFAC was made, and shares factors with the rest of its layer: "
+                    "freeze the whole layer, or make a new KFAC."
+                )
+
     def _take_means(self) -> dict[Block, tuple[Tensor, Tensor]]:
         self._uniforms.end_step()
+        sums = self._pending.take()
+        pool(sums, self._blocks, self._process_group)
         means = {}
         for block in self._blocks:
-            inputs, outputs = block.inputs.take_mean(), block.outputs.take_mean()
+            pair = sums.of(block.weight)
+            inputs, outputs = pair.inputs.mean(), pair.outputs.mean()
             if inputs is not None and outputs is not None:  # or it was not part of the forward pass
                 means[block] = inputs, outputs
         if self._blocks and not means:
@@ -299,7 +308,7 @@ class KFAC(Optimizer):
             due = self._steps % int(self._group["inverse_every"]) == 0 or "input_inverse" not in state
             if due and "input_factor" in state:
                 inputs, outputs = state["input_factor"], state["output_factor"]
-                pi = _damping_ratio(inputs, outputs)
+                pi = damping_ratio(inputs, outputs)
                 state["input_inverse"] = self._invert(block, inputs, math.sqrt(damping) * pi)
                 state["output_inverse"] = self._invert(block, outputs, math.sqrt(damping) / pi)
 
@@ -345,28 +354,18 @@ class KFAC(Optimizer):
 
         Those of the layer's Fisher block are their products: `torch.outer(*eigenvalues[name])`.
         """
-        return {name: (_spectrum(inputs), _spectrum(outputs)) for name, (inputs, outputs) in self.factors().items()}
+        return {name: (spectrum(inputs), spectrum(outputs)) for name, (inputs, outputs) in self.factors().items()}
+
+    @property
+    def unfactored(self) -> Mapping[str, str]:
+        """Parameter name -> why it has no factors, and takes its plain gradient."""
+        return MappingProxyType({name: reason for name, (_, reason) in self._others.items()})
 
     def summary(self) -> str:
         """How every parameter is treated, with the sizes of the factors and the memory they and their inverses take."""
-        lines = [["layer", "treatment", "input factor", "output factor", "memory"]]
-        total = 0
-        for block in self._blocks:
-            kinds = " + ".join(type(module).__name__ for module in block.modules)
-            memory = 2 * block.weight.element_size() * sum(math.prod(shape) for shape in block.factor_shapes)
-            total += memory
-            treatment = f"K-FAC, {kinds}" + (" with bias" if block.bias is not None else "")
-            sizes = (f"{shape[0]} {'diagonal' if len(shape) == 1 else 'dense'}" for shape in block.factor_shapes)
-            lines.append([" + ".join(block.names), treatment, *sizes, _format_bytes(memory)])
-        for name, (_, reason) in self._others.items():
-            lines.append([name, f"gradient only: {reason}", "", "", ""])
-        lines.append(["total", "", "", "", _format_bytes(total)])
-        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        )
+        return format_summary(self._blocks, self.unfactored)
 
-    # Saving ----------------------------------------------------------------------------------
+    # Saving and copying ----------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Factors, inverses, momentum, step count and the sampler's random state; to be taken between steps."""
@@ -377,6 +376,7 @@ class KFAC(Optimizer):
         """Continues from `state_dict`, a copy of which is taken."""
         if "kfac" not in state_dict:
             raise BatchlensError("`state_dict` is not of a KFAC optimizer.")
+        require_same_model(state_dict, list(self._names.items()), self._blocks)
         # torch keeps the tensors it is given, and a step would then change them in place.
         state_dict = copy.deepcopy(state_dict)
         own = state_dict.pop("kfac")
@@ -384,51 +384,30 @@ class KFAC(Optimizer):
         self._steps = own["steps"]
         self._uniforms.generator.set_state(own["sampler"].cpu())
         self._uniforms.end_step()
+        self._pending = Pending()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "KFAC":
+        """The same optimizer over a copy of its model: the copy that `memo` has, if the two are copied together."""
+        other = KFAC(copy.deepcopy(self.model, memo), **self._made_with)
+        memo[id(self)] = other
+        other.load_state_dict(self.state_dict())
+        return other
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A KFAC cannot be pickled: it has hooks in its model. Save state_dict() instead.")
 
 
-def damped_inverse(factor: Tensor, damping: float) -> Tensor | None:
-    """(factor + damping I)^-1, or None if the sum is not positive definite to working precision.
-
-    >>> damped_inverse(torch.tensor([1.0, 3.0]), 1.0)  # a diagonal
-    tensor([0.5000, 0.2500])
-    """
-    if factor.ndim == 1:
-        damped = factor + damping
-        return None if not bool((damped > 0).all()) else damped.reciprocal()
-    damped = factor.cpu() if factor.device.type == "mps" else factor.clone()  # mps has no cholesky_inverse
-    damped.diagonal().add_(damping)
-    root, failed = torch.linalg.cholesky_ex(damped)
-    if bool(failed):
-        return None
-    inverse = torch.cholesky_inverse(root)
-    return inverse.to(factor.device) if bool(inverse.isfinite().all()) else None
-
-
-def _damping_ratio(inputs: Tensor, outputs: Tensor) -> float:
-    """pi of Martens and Grosse 2015, section 6.3, with the trace norm; 1 for a layer without curvature."""
-    means = [float((factor if factor.ndim == 1 else factor.diagonal()).mean()) for factor in (inputs, outputs)]
-    return math.sqrt(means[0] / means[1]) if min(means) > 0 else 1.0
-
-
-def _metadata(node: Node) -> dict[str, _Call]:
-    return cast("dict[str, _Call]", node.metadata)  # torch declares a method, and has an attribute
-
-
-def _spectrum(factor: Tensor) -> Tensor:
-    values = factor.sort().values if factor.ndim == 1 else torch.linalg.eigvalsh(factor)
-    return values.clamp_min_(0.0)  # what rounding makes negative is 0
+def _differentiate(outputs: Tensor, edges: list[GradientEdge], output_gradient: Tensor) -> tuple[Tensor, ...]:
+    try:
+        return torch.autograd.grad(outputs, edges, output_gradient, retain_graph=True)
+    except RuntimeError as error:
+        if "backward through the graph a second time" not in str(error):
+            raise
+        raise BatchlensError("observe(outputs) must come before backward(), which frees what it needs.") from None
 
 
 def _require_damping(value: object) -> float:
     return require_number("damping", value, 0, closed=(False, True))
-
-
-def _format_bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} GB"
 
 
 def _remove(handles: list[RemovableHandle]) -> None:
