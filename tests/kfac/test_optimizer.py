@@ -100,7 +100,7 @@ def test_label_smoothing_does_not_change_the_factors() -> None:
 
 
 def test_factors_change_only_when_due() -> None:
-    optimizer = KFAC(network(), factor_every=3)
+    optimizer = KFAC(network(), factor_every=3, frequent_start=False)
     seen = []
     for step in range(5):
         train(optimizer, range(step, step + 1))
@@ -110,9 +110,24 @@ def test_factors_change_only_when_due() -> None:
     assert torch.equal(seen[3], seen[4])
 
 
+def test_the_first_steps_renew_factors_and_inverses_more_often() -> None:
+    optimizer = KFAC(network(), factor_every=10, inverse_every=20)
+    renewed: dict[str, list[int]] = {"factor": [], "inverse": []}
+    seen: dict[str, Tensor] = {}
+    for step in range(42):
+        train(optimizer, range(step, step + 1))
+        for kind, steps in renewed.items():
+            now = optimizer.state[optimizer.model[4].weight][f"output_{kind}"]  # type: ignore[index]
+            if kind not in seen or not torch.equal(seen[kind], now):
+                steps.append(step)
+            seen[kind] = now.clone()
+    often = [0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 25, 30]
+    assert renewed == {"factor": [*often, 40], "inverse": [*often, 40]}
+
+
 def test_nothing_is_captured_between_updates_or_in_evaluation() -> None:
     inputs, _ = batch()
-    optimizer = KFAC(network(), factor_every=2)
+    optimizer = KFAC(network(), factor_every=2, frequent_start=False)
     outputs = optimizer.model(inputs)
     assert live_calls() == 3
     del outputs
@@ -466,7 +481,7 @@ def test_a_layer_in_evaluation_mode_is_named() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_gradient_that_is_not_finite_leaves_the_weights(value: float) -> None:
-    optimizer = KFAC(network())
+    optimizer = KFAC(network(), frequent_start=False)
     train(optimizer, range(3))
     before, state = weights(optimizer.model), copy.deepcopy(optimizer.state_dict())
     assert optimizer.model[4].weight.grad is not None  # type: ignore[index]
@@ -483,7 +498,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights(value: float) -> None:
 
 
 def test_a_step_that_overflows_leaves_the_weights() -> None:
-    optimizer = KFAC(network())
+    optimizer = KFAC(network(), frequent_start=False)
     train(optimizer, range(1))
     before = weights(optimizer.model)
     for parameter in optimizer.model.parameters():

@@ -61,7 +61,7 @@ def work(rank: int, folder: Path, slices: int, settings: dict[str, Any]) -> None
     ids=["sampled", "empirical", "micro-batches"],
 )
 def test_two_processes_take_the_steps_of_one(tmp_path: Path, slices: int, settings: dict[str, Any]) -> None:
-    spawn(work, (tmp_path, slices, settings), nprocs=PROCESSES)  # type: ignore[no-untyped-call]
+    spawn(work, (tmp_path, slices, settings), nprocs=PROCESSES)
     first, second, alone = (torch.load(tmp_path / f"{name}.pt") for name in ("0", "1", "alone"))
     whole = train(make_model(), slice(None), 1, **settings)
     assert torch.equal(first, second)

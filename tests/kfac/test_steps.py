@@ -80,6 +80,7 @@ def test_mean_risk_is_that_of_the_noisy_quadratic(learning_rate: float, momentum
             fisher="exact",
             factor_every=1000,
             inverse_every=1000,
+            frequent_start=False,
         )
         for step in range(1, max(steps) + 1):
             optimizer.zero_grad()
@@ -208,7 +209,7 @@ def test_damping_changes_at_the_next_inverse() -> None:
     inputs, labels = batch()
     lengths = []
     for damping in (0.01, 100.0):
-        optimizer = KFAC(network(), lr=1e-6, momentum=0.0, kl_clip=None, inverse_every=2)
+        optimizer = KFAC(network(), lr=1e-6, momentum=0.0, kl_clip=None, inverse_every=2, frequent_start=False)
         move(optimizer, inputs, labels)
         optimizer.param_groups[0]["damping"] = damping
         lengths.append([float(move(optimizer, inputs, labels).norm()) for _ in range(2)])

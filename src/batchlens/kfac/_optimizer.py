@@ -14,9 +14,10 @@ from torch.autograd.graph import GradientEdge, Node
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from batchlens.checks import require_choice, require_instance, require_number, require_whole
+from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.kfac._graph import Call, Capture, leave_call, take_calls
+from batchlens.kfac._intervals import is_due
 from batchlens.kfac._inverses import RAISED_DAMPING, damped_inverse, damping_ratio, spectrum
 from batchlens.kfac._labels import FISHERS, LOSSES, Uniforms, check_targets, output_gradients
 from batchlens.kfac._layers import Block, find_blocks
@@ -59,6 +60,7 @@ class KFAC(Optimizer):
         kl_clip: bound of lr^2 <direction, gradient>, or None.
         factor_decay: of the factors' running averages, corrected so that the first estimate counts in full.
         factor_every, inverse_every: steps between updates of the factors and of their inverses.
+        frequent_start: update both more often during the first 30 steps (see `batchlens.kfac._intervals`).
         fisher: "sampled" draws labels from the predictions (one backward pass more), "empirical" takes the labels
             given to `observe`, "exact" takes one backward pass for every output of an example.
         other: parameters without factors (normalisation, positions): "refuse", or "sgd" to use their gradient as
@@ -92,6 +94,7 @@ class KFAC(Optimizer):
         factor_decay: float = 0.95,
         factor_every: int = 10,
         inverse_every: int = 20,
+        frequent_start: bool = True,
         fisher: str = "sampled",
         other: str = "refuse",
         seed: int = 0,
@@ -118,6 +121,7 @@ class KFAC(Optimizer):
             "factor_decay": require_number("factor_decay", factor_decay, 0, 1, closed=(True, False)),
             "factor_every": require_whole("factor_every", factor_every, 1),
             "inverse_every": require_whole("inverse_every", inverse_every, 1),
+            "frequent_start": require_flag("frequent_start", frequent_start),
         }
         self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
         if not self._names:
@@ -158,7 +162,10 @@ class KFAC(Optimizer):
 
     @property
     def _collects(self) -> bool:
-        return self._steps % int(self._group["factor_every"]) == 0
+        return self._is_due("factor_every")
+
+    def _is_due(self, interval: str) -> bool:
+        return is_due(self._steps, int(self._group[interval]), bool(self._group.get("frequent_start", False)))
 
     # Collecting ------------------------------------------------------------------------------
 
@@ -305,7 +312,7 @@ class KFAC(Optimizer):
         damping = _require_damping(self._group["damping"])
         for block in self._blocks:
             state = self.state[block.weight]
-            due = self._steps % int(self._group["inverse_every"]) == 0 or "input_inverse" not in state
+            due = self._is_due("inverse_every") or "input_inverse" not in state
             if due and "input_factor" in state:
                 inputs, outputs = state["input_factor"], state["output_factor"]
                 pi = damping_ratio(inputs, outputs)

@@ -211,6 +211,7 @@ def _kfac(model: nn.Module, settings: Settings, task: Task) -> Stepper:
         factor_decay=settings["factor_decay"],
         factor_every=int(settings["factor_every"]),
         inverse_every=int(settings["inverse_every"]),
+        frequent_start=bool(settings["frequent_start"]),
         other="sgd",
         seed=task.seed,
     )
@@ -231,6 +232,7 @@ _KFAC_WITHOUT_MOMENTUM = {
     "factor_decay": Setting(0.95, high=1.0),
     "factor_every": Setting(10, low=1.0, whole=True),
     "inverse_every": Setting(20, low=1.0, whole=True),
+    "frequent_start": Setting(1, high=1.0, closed=(True, True), whole=True),
 }
 
 RECIPES: dict[str, Recipe] = {
