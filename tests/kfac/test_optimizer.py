@@ -165,7 +165,7 @@ def test_forward_passes_that_are_never_observed_leave_nothing() -> None:
 
 def test_two_forward_passes_may_be_observed_as_one() -> None:
     inputs, labels = batch()
-    whole, halves = KFAC(network(), fisher="exact"), KFAC(network(), fisher="exact")
+    whole, halves = (KFAC(network(), fisher="exact", input_examples=None) for _ in range(2))
     backward(whole, inputs, labels)
     whole.step()
     outputs = torch.cat([halves.model(inputs[:20]), halves.model(inputs[20:])])

@@ -23,13 +23,17 @@ _PARTS = ("SliceBackward0", "SplitBackward0", "SplitWithSizesBackward0", "IndexS
 
 
 class Call(NamedTuple):
-    """A forward pass through one layer: its input, where that came from and where its output stands in the graph."""
+    """A forward pass through one layer: its input, where that came from and where its output stands in the graph.
+
+    `rows` is the number of rows that the layer made.
+    """
 
     block: Block
     module: nn.Module
     inputs: Tensor
     source: Node | None
     output_number: int
+    rows: int
 
 
 class Capture:
@@ -52,7 +56,7 @@ class Capture:
 def leave_call(key: str, block: Block, module: nn.Module, inputs: Tensor, output: Tensor) -> None:
     """Hangs the call on the node that made `output`."""
     assert output.grad_fn is not None
-    call = Call(block, module, inputs.detach(), inputs.grad_fn, output.output_nr)
+    call = Call(block, module, inputs.detach(), inputs.grad_fn, output.output_nr, output.numel() // len(block.weight))
     _metadata(output.grad_fn)[key] = call
 
 

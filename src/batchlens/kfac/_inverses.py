@@ -1,4 +1,13 @@
-"""Inverses of damped factors."""
+"""Inverses of damped factors, and their products with gradients.
+
+An inverse is a vector (of a diagonal factor), a matrix, or, for a factor of many columns, of low rank: the factor's
+leading eigenvectors U with eigenvalues l, and for all other directions one eigenvalue r, the mean of the rest:
+
+    (factor + damping I)^-1 ~ floor I + U diag(scales) U^T      floor = 1 / (r + damping)
+                                                                scales = 1 / (l + damping) - floor
+
+For n columns, k eigenvectors and a gradient of m rows the product takes 4 m n k operations and not 2 m n^2.
+"""
 
 import math
 
@@ -6,6 +15,49 @@ import torch
 from torch import Tensor
 
 RAISED_DAMPING = 10.0
+_COLUMNS_TO_RANK = 4  # a factor has at least so many columns an eigenvector, or its inverse is a matrix
+Inverse = Tensor | dict[str, Tensor]
+
+
+def invert(factor: Tensor, damping: float, rank: int | None, previous: Inverse | None = None) -> Inverse | None:
+    """(factor + damping I)^-1, of `rank` if the factor is large; None if it is not positive definite."""
+    if factor.ndim == 1 or rank is None or len(factor) < _COLUMNS_TO_RANK * rank:
+        return damped_inverse(factor, damping)
+    start = previous["basis"] if isinstance(previous, dict) else None
+    return low_rank_inverse(factor, damping, rank, start)
+
+
+def low_rank_inverse(factor: Tensor, damping: float, rank: int, start: Tensor | None) -> dict[str, Tensor] | None:
+    """The inverse from leading eigenvectors, found by one step of subspace iteration from `start`."""
+    if start is None or start.shape != (len(factor), rank):
+        random = torch.Generator().manual_seed(0)
+        start = torch.randn(len(factor), rank, generator=random, dtype=factor.dtype).to(factor.device)
+        start = torch.linalg.qr(factor @ start).Q
+    basis = torch.linalg.qr(factor @ start).Q
+    values, rotation = torch.linalg.eigh(basis.T @ (factor @ basis))
+    values = values.clamp_min(0.0)
+    rest = (factor.trace() - values.sum()).clamp_min(0.0) / (len(factor) - rank)
+    floor = 1 / (rest + damping)
+    scales = 1 / (values + damping) - floor
+    if not bool(scales.isfinite().all()):
+        return None
+    return {"basis": basis @ rotation, "scales": scales, "floor": floor}
+
+
+def multiply_left(inverse: Inverse, gradient: Tensor) -> Tensor:
+    """inverse @ gradient"""
+    if isinstance(inverse, dict):
+        basis, scales = inverse["basis"], inverse["scales"].unsqueeze(1)
+        return torch.addmm(gradient, basis, scales * (basis.T @ gradient), beta=float(inverse["floor"]))
+    return inverse.unsqueeze(1) * gradient if inverse.ndim == 1 else inverse @ gradient
+
+
+def multiply_right(gradient: Tensor, inverse: Inverse) -> Tensor:
+    """gradient @ inverse"""
+    if isinstance(inverse, dict):
+        basis, scales = inverse["basis"], inverse["scales"]
+        return torch.addmm(gradient, (gradient @ basis) * scales, basis.T, beta=float(inverse["floor"]))
+    return gradient * inverse if inverse.ndim == 1 else gradient @ inverse
 
 
 def damped_inverse(factor: Tensor, damping: float) -> Tensor | None:
@@ -28,8 +80,12 @@ def damped_inverse(factor: Tensor, damping: float) -> Tensor | None:
 
 def damping_ratio(inputs: Tensor, outputs: Tensor) -> float:
     """pi of Martens and Grosse 2015, section 6.3, with the trace norm; 1 for a layer without curvature."""
-    means = [float((factor if factor.ndim == 1 else factor.diagonal()).mean()) for factor in (inputs, outputs)]
+    means = [float(diagonal(factor).mean()) for factor in (inputs, outputs)]
     return math.sqrt(means[0] / means[1]) if min(means) > 0 else 1.0
+
+
+def diagonal(factor: Tensor) -> Tensor:
+    return factor if factor.ndim == 1 else factor.diagonal()
 
 
 def spectrum(factor: Tensor) -> Tensor:

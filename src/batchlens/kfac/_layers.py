@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from batchlens.kfac._inverses import Inverse, multiply_left, multiply_right
 from batchlens.kfac._moments import Pair
 
 _PORTION = 2**20  # entries of patches held at once
@@ -69,7 +70,7 @@ class Block:
         columns += self.bias is not None
         return (columns, columns), (rows, rows)
 
-    def accumulate_inputs(self, sums: Pair, module: nn.Module, inputs: Iterable[Tensor], examples: int) -> None:
+    def accumulate_inputs(self, sums: Pair, module: nn.Module, inputs: Iterable[Tensor], examples: float) -> None:
         """Adds the rows that `module` was given; `examples` is N."""
         side = sums.outputs if self.is_embedding and isinstance(module, nn.Linear) else sums.inputs
         side.add(sum_tensors(self._input_total(module, values) for values in inputs), examples)
@@ -86,7 +87,8 @@ class Block:
             return torch.bincount(values.flatten(), minlength=len(self.weight)).to(self.weight.dtype)
         values = values.to(self.weight.dtype)
         portions = extract_patches(module, values) if is_convolution(module) else [_rows(module, values).T]
-        return sum_tensors(_second_moment(columns, self.bias is not None) for columns in portions)
+        size = self.weight[0].numel() + (self.bias is not None)
+        return _second_moment(portions, values.new_zeros(size, size))
 
     def gradient(self) -> Tensor | None:
         """The gradient as one matrix, the bias as its last column; None where backward() did not reach it."""
@@ -104,21 +106,23 @@ class Block:
             return [matrix.reshape(self.weight.shape)]
         return [matrix[:, :-1].reshape(self.weight.shape), matrix[:, -1]]
 
-    def precondition(self, gradient: Tensor, input_inverse: Tensor, output_inverse: Tensor) -> Tensor:
+    def precondition(self, gradient: Tensor, input_inverse: Inverse, output_inverse: Inverse) -> Tensor:
         """S^-1 gradient A^-1 (A^-1 gradient S^-1 for an Embedding)."""
         left, right = (input_inverse, output_inverse) if self.is_embedding else (output_inverse, input_inverse)
-        result = left.unsqueeze(1) * gradient if left.ndim == 1 else left @ gradient
-        return result @ right
+        return multiply_right(multiply_left(left, gradient), right)
 
 
-def _second_moment(columns: Tensor, homogeneous: bool) -> Tensor:
-    """sum a a^T over the columns a, each with an entry 1 more if `homogeneous`."""
-    moment = columns @ columns.T
-    if not homogeneous:
-        return moment
-    sums = columns.sum(1, keepdim=True)
-    corner = sums.new_full((1, 1), columns.shape[1])
-    return torch.cat([torch.cat([moment, sums], 1), torch.cat([sums.T, corner], 1)])
+def _second_moment(portions: Iterable[Tensor], moment: Tensor) -> Tensor:
+    """`moment` plus the sum of a a^T over the columns a of all portions, each with an entry 1 more if that fits."""
+    for columns in portions:
+        size = len(columns)
+        moment[:size, :size].addmm_(columns, columns.T)
+        if size < len(moment):
+            sums = columns.sum(1)
+            moment[:size, -1] += sums
+            moment[-1, :size] += sums
+            moment[-1, -1] += columns.shape[1]
+    return moment
 
 
 def sum_tensors(tensors: Iterable[Tensor]) -> Tensor:

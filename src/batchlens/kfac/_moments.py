@@ -17,15 +17,17 @@ class Moment:
     """A sum over rows and the count it is to be divided by."""
 
     total: Tensor | None = None
-    count: int = 0
+    count: float = 0
 
-    def add(self, total: Tensor | None, count: int) -> None:
+    def add(self, total: Tensor | None, count: float) -> None:
         if total is not None:
             self.total = total if self.total is None else self.total + total
         self.count += count
 
-    def mean(self) -> Tensor | None:
-        return None if self.total is None or self.count == 0 else self.total / self.count
+    def take_mean(self) -> Tensor | None:
+        """The mean, in the memory of the sum, which is no more."""
+        total, self.total = self.total, None
+        return None if total is None or self.count == 0 else total.div_(self.count)
 
 
 @dataclass
@@ -90,6 +92,12 @@ class Pending:
         self.now.add(sums)
         with torch.enable_grad():
             self.now.watch(outputs)
+
+    @property
+    def position(self) -> int:
+        """How many examples of this step there were already."""
+        self._bring_back()
+        return self.now.examples
 
     def take(self) -> Sums:
         """What counts for this step, leaving nothing behind."""

@@ -3,7 +3,7 @@
 import copy
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -18,13 +18,14 @@ from batchlens.checks import require_choice, require_flag, require_instance, req
 from batchlens.errors import BatchlensError
 from batchlens.kfac._graph import Call, Capture, leave_call, take_calls
 from batchlens.kfac._intervals import is_due
-from batchlens.kfac._inverses import RAISED_DAMPING, damped_inverse, damping_ratio, spectrum
+from batchlens.kfac._inverses import RAISED_DAMPING, Inverse, damping_ratio, diagonal, invert, spectrum
 from batchlens.kfac._labels import FISHERS, LOSSES, Uniforms, check_targets, output_gradients
 from batchlens.kfac._layers import Block, find_blocks
 from batchlens.kfac._moments import Pending, Sums
 from batchlens.kfac._processes import Group, group_of, place, pool
 from batchlens.kfac._saved import require_same_model
 from batchlens.kfac._table import format_summary
+from batchlens.kfac._thinning import kept_examples, thin
 
 OTHERS = ("refuse", "sgd")
 _instances = count()
@@ -61,6 +62,10 @@ class KFAC(Optimizer):
         factor_decay: of the factors' running averages, corrected so that the first estimate counts in full.
         factor_every, inverse_every: steps between updates of the factors and of their inverses.
         frequent_start: update both more often during the first 30 steps (see `batchlens.kfac._intervals`).
+        input_examples: an input factor with rows to spare, as convolutions have, takes the first so many examples of a
+            step and every 16th after (see `batchlens.kfac._thinning`); None: all.
+        rank: the inverse of a factor with at least four times as many columns is taken from so many eigenvectors (see
+            `batchlens.kfac._inverses`); None: in full.
         fisher: "sampled" draws labels from the predictions (one backward pass more), "empirical" takes the labels
             given to `observe`, "exact" takes one backward pass for every output of an example.
         other: parameters without factors (normalisation, positions): "refuse", or "sgd" to use their gradient as
@@ -95,6 +100,8 @@ class KFAC(Optimizer):
         factor_every: int = 10,
         inverse_every: int = 20,
         frequent_start: bool = True,
+        input_examples: int | None = 16,
+        rank: int | None = 128,
         fisher: str = "sampled",
         other: str = "refuse",
         seed: int = 0,
@@ -122,6 +129,8 @@ class KFAC(Optimizer):
             "factor_every": require_whole("factor_every", factor_every, 1),
             "inverse_every": require_whole("inverse_every", inverse_every, 1),
             "frequent_start": require_flag("frequent_start", frequent_start),
+            "input_examples": None if input_examples is None else require_whole("input_examples", input_examples, 1),
+            "rank": None if rank is None else require_whole("rank", rank, 1),
         }
         self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
         if not self._names:
@@ -204,13 +213,21 @@ class KFAC(Optimizer):
             for call, gradient in zip(calls.values(), gradients, strict=True):
                 pair = sums.of(call.block.weight)
                 call.block.accumulate_gradients(pair, call.module, gradient, first_pass=number == 0)
-        inputs: dict[tuple[Block, nn.Module], list[Tensor]] = {}
-        for call in calls.values():
-            inputs.setdefault((call.block, call.module), []).append(call.inputs)
-        for (block, module), values in inputs.items():
-            pair = sums.of(block.weight)
-            block.accumulate_inputs(pair, module, values, outputs.numel() // outputs.shape[-1])
+        self._add_inputs(sums, calls.values(), len(outputs), outputs.numel() // outputs.shape[-1])
         return sums
+
+    def _add_inputs(self, sums: Sums, calls: Iterable[Call], batch: int, examples: int) -> None:
+        of_layers: dict[nn.Module, list[Call]] = {}
+        for call in calls:
+            of_layers.setdefault(call.module, []).append(call)
+        first = self._group["input_examples"]
+        kept = kept_examples(self._pending.position, batch, first)
+        for module, of_layer in of_layers.items():
+            block = of_layer[0].block
+            inputs, share = thin(of_layer, batch, kept, first)
+            if share > 0:
+                block.accumulate_inputs(sums.of(block.weight), module, inputs, share * examples)
+        sums.examples = batch
 
     def _capture(self, block: Block, module: nn.Module, inputs: Tensor, output: Tensor) -> None:
         if self._collects and module.training and torch.is_grad_enabled() and output.requires_grad:
@@ -238,8 +255,7 @@ class KFAC(Optimizer):
         self._require_finite("gradient", {name: p.grad for p, name in self._names.items() if p.grad is not None})
         self._update_factors(means)
         self._update_inverses()
-        directions = dict(self._directions())
-        reduction = float(sum((d * p.grad).sum() for p, d in directions.items() if p.grad is not None))
+        directions, reduction = self._directions()
         if not math.isfinite(reduction):
             raise CurvatureError(f"The step is not finite at step {self._steps}: the run has diverged.")
         lr, momentum = self._group["lr"], self._group["momentum"]
@@ -260,9 +276,9 @@ class KFAC(Optimizer):
         return result
 
     def _require_finite(self, what: str, tensors: dict[str, Tensor]) -> None:
-        flags = {name: tensor.isfinite().all() for name, tensor in tensors.items()}
-        if flags and not torch.stack(list(flags.values())).all():  # one wait for the device
-            bad = ", ".join(name for name, flag in flags.items() if not flag)
+        ends = {name: torch.stack(tensor.aminmax()) for name, tensor in tensors.items()}  # one pass, NaN shows
+        if ends and not torch.stack(list(ends.values())).isfinite().all():  # one wait for the device
+            bad = ", ".join(name for name, end in ends.items() if not end.isfinite().all())
             raise CurvatureError(f"The {what} is not finite at step {self._steps} ({bad}): the run has diverged.")
 
     def _require_known(self) -> None:
@@ -287,7 +303,7 @@ class KFAC(Optimizer):
         means = {}
         for block in self._blocks:
             pair = sums.of(block.weight)
-            inputs, outputs = pair.inputs.mean(), pair.outputs.mean()
+            inputs, outputs = pair.inputs.take_mean(), pair.outputs.take_mean()
             if inputs is not None and outputs is not None:  # or it was not part of the forward pass
                 means[block] = inputs, outputs
         if self._blocks and not means:
@@ -298,8 +314,9 @@ class KFAC(Optimizer):
         return means
 
     def _update_factors(self, means: dict[Block, tuple[Tensor, Tensor]]) -> None:
-        self._require_finite("input factor", {block.name: inputs for block, (inputs, _) in means.items()})
-        self._require_finite("output factor", {block.name: outputs for block, (_, outputs) in means.items()})
+        # No entry of a second moment is larger than the largest of its diagonal.
+        for number, what in enumerate(("input factor", "output factor")):
+            self._require_finite(what, {block.name: diagonal(pair[number]) for block, pair in means.items()})
         decay = self._group["factor_decay"]
         for block, (inputs, outputs) in means.items():
             state = self.state[block.weight]
@@ -316,12 +333,12 @@ class KFAC(Optimizer):
             if due and "input_factor" in state:
                 inputs, outputs = state["input_factor"], state["output_factor"]
                 pi = damping_ratio(inputs, outputs)
-                state["input_inverse"] = self._invert(block, inputs, math.sqrt(damping) * pi)
-                state["output_inverse"] = self._invert(block, outputs, math.sqrt(damping) / pi)
+                for key, factor, part in (("input_inverse", inputs, pi), ("output_inverse", outputs, 1 / pi)):
+                    state[key] = self._invert(block, factor, math.sqrt(damping) * part, state.get(key))
 
-    def _invert(self, block: Block, factor: Tensor, damping: float) -> Tensor:
+    def _invert(self, block: Block, factor: Tensor, damping: float, previous: Inverse | None) -> Inverse:
         for attempt in (damping, RAISED_DAMPING * damping):
-            inverse = damped_inverse(factor, attempt)
+            inverse = invert(factor, attempt, self._group["rank"], previous)
             if inverse is not None:
                 return inverse
         raise CurvatureError(
@@ -329,7 +346,10 @@ class KFAC(Optimizer):
             "damping: the run has diverged, or `damping` is too small for its precision."
         )
 
-    def _directions(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    def _directions(self) -> tuple[dict[nn.Parameter, Tensor], float]:
+        """Where every parameter with a gradient goes, and <direction, gradient>."""
+        directions: dict[nn.Parameter, Tensor] = {}
+        products: list[Tensor] = []
         for block in self._blocks:
             gradient = block.gradient()
             if gradient is None:
@@ -341,10 +361,13 @@ class KFAC(Optimizer):
                     "outputs that were observed."
                 )
             direction = block.precondition(gradient, state["input_inverse"], state["output_inverse"])
-            yield from zip(block.parameters, block.split(direction), strict=True)
+            products.append(torch.dot(direction.flatten(), gradient.flatten()))
+            directions.update(zip(block.parameters, block.split(direction), strict=True))
         for parameter, _ in self._others.values():
             if parameter.grad is not None:
-                yield parameter, parameter.grad
+                products.append(parameter.grad.square().sum())
+                directions[parameter] = parameter.grad
+        return directions, float(torch.stack([product.double() for product in products]).sum()) if products else 0.0
 
     # Looking ---------------------------------------------------------------------------------
 

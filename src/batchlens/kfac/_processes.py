@@ -38,7 +38,7 @@ def pool(sums: Sums, blocks: Iterable[Block], group: Group | None) -> None:
             distributed.all_reduce(moment.total, group=group)
     if moments:
         assert moments[0].total is not None
-        counts = torch.tensor([moment.count for moment in moments], device=moments[0].total.device)
+        counts = torch.tensor([float(moment.count) for moment in moments], device=moments[0].total.device)
         distributed.all_reduce(counts, group=group)
         for moment, count in zip(moments, counts.tolist(), strict=True):
             moment.count = count

@@ -212,6 +212,8 @@ def _kfac(model: nn.Module, settings: Settings, task: Task) -> Stepper:
         factor_every=int(settings["factor_every"]),
         inverse_every=int(settings["inverse_every"]),
         frequent_start=bool(settings["frequent_start"]),
+        input_examples=int(settings["input_examples"]) or None,
+        rank=int(settings["rank"]) or None,
         other="sgd",
         seed=task.seed,
     )
@@ -233,6 +235,8 @@ _KFAC_WITHOUT_MOMENTUM = {
     "factor_every": Setting(10, low=1.0, whole=True),
     "inverse_every": Setting(20, low=1.0, whole=True),
     "frequent_start": Setting(1, high=1.0, closed=(True, True), whole=True),
+    "input_examples": Setting(16, whole=True),  # 0: all
+    "rank": Setting(128, whole=True),  # 0: inverses in full
 }
 
 RECIPES: dict[str, Recipe] = {
