@@ -18,7 +18,7 @@ import torch
 
 from batchlens.training.loop import train
 
-DAMPINGS = (3e-3, 1e-2, 3e-2, 1e-1)
+DAMPINGS = (1e-2, 3e-2, 1e-1, 3e-1)
 CLIPS = (3e-4, 1e-3, 3e-3, 1e-2)
 # workload, batch size, seeds, step budget
 CELLS = (
