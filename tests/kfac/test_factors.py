@@ -74,6 +74,24 @@ def conv_case(layer: nn.Conv2d, before: tuple[int, int], channels_last: bool = F
     return Case(layer, head(layer(images)[0].numel(), flat=True), images, expected)
 
 
+def one_axis_case(layer: nn.Conv1d, before: int) -> Case:
+    """As a convolution of images of one row."""
+
+    def expected(inputs: np.ndarray, gradients: np.ndarray, examples: int) -> Factors:
+        return reference.conv_factors(
+            inputs[:, :, None],
+            gradients[:, :, :, None],
+            (1, layer.kernel_size[0]),
+            (1, layer.stride[0]),
+            (0, before),
+            (1, layer.dilation[0]),
+            layer.bias is not None,
+        )
+
+    signals = torch.randn(3, 2, 9)
+    return Case(layer, head(layer(signals)[0].numel(), flat=True), signals, expected)
+
+
 def embedding_case(head: nn.Module) -> Case:
     def expected(tokens: np.ndarray, gradients: np.ndarray, examples: int) -> Factors:
         return reference.embedding_factors(tokens, gradients, examples, vocabulary=6)
@@ -95,6 +113,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "conv, same": lambda: conv_case(nn.Conv2d(2, 3, (2, 3), padding="same", dilation=(1, 2)), (0, 2)),
     "conv, valid": lambda: conv_case(nn.Conv2d(2, 3, 3, padding="valid"), (0, 0)),
     "conv, channels last": lambda: conv_case(nn.Conv2d(2, 3, (3, 2), padding=1), (1, 1), channels_last=True),
+    "conv of one axis": lambda: one_axis_case(nn.Conv1d(2, 3, 3, stride=2, padding=1, dilation=2), 1),
     "embedding": lambda: embedding_case(head(3)),
     "embedding, one example a sequence": lambda: embedding_case(head(12, flat=True)),
 }

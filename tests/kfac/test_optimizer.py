@@ -463,7 +463,7 @@ def test_a_step_without_curvature_or_gradient_is_refused() -> None:
     functional.cross_entropy(optimizer.model(inputs), labels).backward()
     with pytest.raises(BatchlensError, match="observe"):
         optimizer.step()
-    with pytest.raises(ValueError, match="one group"):
+    with pytest.raises(ValueError, match="groups as `groups`"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
     assert torch.equal(weights(optimizer.model), before)
 

@@ -62,8 +62,21 @@ def check_targets(loss: str, outputs: Tensor, targets: Tensor) -> None:
     raise ValueError(f"`targets` must have the shape {tuple(shape)}, got {tuple(targets.shape)}.{hint}")
 
 
+def ignored_examples(targets: Tensor | None, outputs: Tensor, ignore_index: int) -> Tensor | None:
+    """Where class numbers say that the loss leaves an example out; None if it leaves out none."""
+    if targets is None or targets.is_floating_point() or targets.shape != outputs.shape[:-1]:
+        return None
+    ignored = targets == ignore_index
+    return ignored if bool(ignored.any()) else None
+
+
 def output_gradients(
-    loss: str, fisher: str, outputs: Tensor, targets: Tensor | None, uniforms: Uniforms
+    loss: str,
+    fisher: str,
+    outputs: Tensor,
+    targets: Tensor | None,
+    uniforms: Uniforms,
+    ignored: Tensor | None = None,
 ) -> Iterator[Tensor]:
     """Gradients of the summed loss with respect to `outputs`; one backward pass is due for each.
 
@@ -73,18 +86,27 @@ def output_gradients(
     values = outputs.detach()
     if values.dtype in (torch.float16, torch.bfloat16):
         values = values.float()
+    if ignored is not None and targets is not None:
+        targets = targets.masked_fill(ignored, 0)
+    for gradient in _gradients(loss, fisher, values, targets, uniforms):
+        if ignored is not None:
+            gradient.masked_fill_(ignored.unsqueeze(-1), 0)
+        yield gradient.to(outputs.dtype)
+
+
+def _gradients(loss: str, fisher: str, values: Tensor, targets: Tensor | None, uniforms: Uniforms) -> Iterator[Tensor]:
     if fisher == "sampled":
-        yield LOSSES[loss][0](values, uniforms).to(outputs.dtype)
+        yield LOSSES[loss][0](values, uniforms)
     elif fisher == "empirical":
         assert targets is not None
-        yield LOSSES[loss][1](values, targets).to(outputs.dtype)
+        yield LOSSES[loss][1](values, targets)
     else:
         for place in product(*(range(size) for size in values.shape[1:-1])):
             here: tuple[slice | int, ...] = (slice(None), *place)
             for column in LOSSES[loss][2](values[here]):
                 gradient = torch.zeros_like(values)
                 gradient[here] = column
-                yield gradient.to(outputs.dtype)
+                yield gradient
 
 
 def _sample_class(logits: Tensor, uniforms: Uniforms) -> Tensor:

@@ -17,9 +17,10 @@ from torch.utils.hooks import RemovableHandle
 from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.kfac._graph import Call, Capture, leave_call, take_calls
+from batchlens.kfac._groups import check_setting, make_groups
 from batchlens.kfac._intervals import is_due
 from batchlens.kfac._inverses import RAISED_DAMPING, Inverse, damping_ratio, diagonal, invert, spectrum
-from batchlens.kfac._labels import FISHERS, LOSSES, Uniforms, check_targets, output_gradients
+from batchlens.kfac._labels import FISHERS, LOSSES, Uniforms, check_targets, ignored_examples, output_gradients
 from batchlens.kfac._layers import Block, find_blocks
 from batchlens.kfac._moments import Pending, Sums
 from batchlens.kfac._processes import Group, group_of, place, pool
@@ -42,7 +43,7 @@ class KFAC(Optimizer):
 
         direction = (S + sqrt(damping) / pi I)^-1  gradient  (A + pi sqrt(damping) I)^-1
         buffer   <- momentum buffer + lr scale direction
-        weight   <- weight - buffer
+        weight   <- (1 - lr weight_decay) weight - buffer
 
     with pi^2 = (tr A / dim A) / (tr S / dim S). The trust region ("KL clipping") holds every step, before momentum,
     to scale = min(1, sqrt(kl_clip / (lr^2 <direction, gradient>))), one number for all layers.
@@ -57,6 +58,7 @@ class KFAC(Optimizer):
         loss: "cross_entropy", or "squared_error" for 1/2 ||output - target||^2 an example.
         lr, momentum: as in torch.optim.SGD (dampening 0) while lr stays the same. When a scheduler changes it, what the
             buffer holds keeps the lr that it came with, so that clipped steps stay clipped.
+        weight_decay: as in torch.optim.AdamW: apart from the gradient, and from damping and trust region.
         damping: added to the curvature. A change of param_groups[0]["damping"] counts from the next inverse on.
         kl_clip: bound of lr^2 <direction, gradient>, or None.
         factor_decay: of the factors' running averages, corrected so that the first estimate counts in full.
@@ -70,7 +72,10 @@ class KFAC(Optimizer):
             given to `observe`, "exact" takes one backward pass for every output of an example.
         other: parameters without factors (normalisation, positions): "refuse", or "sgd" to use their gradient as
             the direction, with the same lr, momentum and scale.
+        ignore_index: the class number of examples that the loss leaves out, if `observe` is given `targets`.
         seed: of the sampled labels.
+        groups: as in torch.optim: dictionaries with "params", parameters of the model, and a "lr", "momentum" or
+            "weight_decay" of their own. All other settings are those of param_groups[0].
         process_group: of processes that train this model together, each on its part of the batch, as under
             DistributedDataParallel: factors are those of all parts. None is all processes that torch.distributed
             knows, if any; a group of one keeps the factors to itself.
@@ -94,6 +99,7 @@ class KFAC(Optimizer):
         *,
         lr: float = 0.1,
         momentum: float = 0.9,
+        weight_decay: float = 0.0,
         damping: float = 1e-2,
         kl_clip: float | None = 1e-3,
         factor_decay: float = 0.95,
@@ -104,7 +110,9 @@ class KFAC(Optimizer):
         rank: int | None = 128,
         fisher: str = "sampled",
         other: str = "refuse",
+        ignore_index: int = -100,
         seed: int = 0,
+        groups: Iterable[Mapping[str, Any]] | None = None,
         process_group: Group | None = None,
     ) -> None:
         self.model = require_instance("model", model, nn.Module)
@@ -117,12 +125,14 @@ class KFAC(Optimizer):
             "fisher": fisher,
             "other": other,
             "seed": seed,
+            "ignore_index": ignore_index,
             "process_group": process_group,
         }
         self._process_group = group_of(model, process_group)
         defaults = {
-            "lr": require_number("lr", lr, 0),
-            "momentum": require_number("momentum", momentum, 0, 1, closed=(True, False)),
+            "lr": check_setting("lr", lr),
+            "momentum": check_setting("momentum", momentum),
+            "weight_decay": check_setting("weight_decay", weight_decay),
             "damping": _require_damping(damping),
             "kl_clip": None if kl_clip is None else require_number("kl_clip", kl_clip, 0, closed=(False, True)),
             "factor_decay": require_number("factor_decay", factor_decay, 0, 1, closed=(True, False)),
@@ -145,7 +155,8 @@ class KFAC(Optimizer):
         for block in self._blocks:
             if block.weight.dtype not in (torch.float32, torch.float64):
                 raise ValueError(f"`model` must be float32 or float64, got {block.weight.dtype} in {block.name}.")
-        super().__init__(list(self._names), defaults)
+        self._ignore_index = require_whole("ignore_index", ignore_index, -(2**62))
+        super().__init__(make_groups(list(self._names), groups), defaults)
         self._steps = 0
         self._pending = Pending()
         self._key = f"batchlens.kfac.{next(_instances)}"
@@ -161,8 +172,8 @@ class KFAC(Optimizer):
         self._closer()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if self.param_groups:
-            raise ValueError("KFAC takes its parameters from `model`, in one group.")
+        if "_steps" in self.__dict__:
+            raise ValueError("KFAC takes its parameters from `model`, and their groups as `groups`, when it is made.")
         super().add_param_group(param_group)
 
     @property
@@ -181,8 +192,9 @@ class KFAC(Optimizer):
     def observe(self, outputs: Tensor, targets: Tensor | None = None) -> None:
         """Adds the curvature at `outputs`, fresh from the model, to this step's factors.
 
-        The last dimension of `outputs` holds classes or values; every other index is an example. `targets` are
-        needed, and used, with fisher="empirical" only: class numbers, or values of the shape of `outputs`.
+        The last dimension of `outputs` holds classes or values; every other index is an example. `targets`, class
+        numbers or values of the shape of `outputs`, are needed with fisher="empirical", and where the loss leaves out
+        examples: it is told by `ignore_index` among the class numbers.
         """
         if self.fisher == "empirical" and targets is None:
             raise ValueError('`targets` must be given with fisher="empirical": observe(outputs, targets).')
@@ -190,7 +202,7 @@ class KFAC(Optimizer):
             return
         if outputs.ndim < 2:
             raise ValueError(f"`outputs` must have the shape (examples, ..., classes), got {tuple(outputs.shape)}.")
-        if targets is not None and self.fisher == "empirical":
+        if targets is not None and (self.fisher == "empirical" or not targets.is_floating_point()):
             check_targets(self.loss, outputs, targets)
         if outputs.grad_fn is None:
             raise ValueError("`outputs` must come from the model: they are a tensor that was not computed.")
@@ -205,15 +217,17 @@ class KFAC(Optimizer):
 
     def _sums(self, calls: dict[Node, Call], outputs: Tensor, targets: Tensor | None) -> Sums:
         sums = Sums()
+        ignored = ignored_examples(targets, outputs, self._ignore_index) if self.loss == "cross_entropy" else None
+        examples = outputs.numel() // outputs.shape[-1] - (0 if ignored is None else int(ignored.sum()))
         edges = [GradientEdge(node, call.output_number) for node, call in calls.items()]
         self._uniforms.process, self._uniforms.processes = place(self._process_group)
-        passes = output_gradients(self.loss, self.fisher, outputs, targets, self._uniforms)
+        passes = output_gradients(self.loss, self.fisher, outputs, targets, self._uniforms, ignored)
         for number, output_gradient in enumerate(passes):
             gradients = _differentiate(outputs, edges, output_gradient)
             for call, gradient in zip(calls.values(), gradients, strict=True):
                 pair = sums.of(call.block.weight)
                 call.block.accumulate_gradients(pair, call.module, gradient, first_pass=number == 0)
-        self._add_inputs(sums, calls.values(), len(outputs), outputs.numel() // outputs.shape[-1])
+        self._add_inputs(sums, calls.values(), len(outputs), examples)
         return sums
 
     def _add_inputs(self, sums: Sums, calls: Iterable[Call], batch: int, examples: int) -> None:
@@ -255,23 +269,12 @@ class KFAC(Optimizer):
         self._require_finite("gradient", {name: p.grad for p, name in self._names.items() if p.grad is not None})
         self._update_factors(means)
         self._update_inverses()
-        directions, reduction = self._directions()
-        if not math.isfinite(reduction):
-            raise CurvatureError(f"The step is not finite at step {self._steps}: the run has diverged.")
-        lr, momentum = self._group["lr"], self._group["momentum"]
-        scale = 1.0
-        if self._group["kl_clip"] is not None and lr * lr * reduction > 0:
-            scale = min(1.0, math.sqrt(self._group["kl_clip"] / (lr * lr * reduction)))
-        for parameter, direction in directions.items():
-            if momentum == 0:
-                parameter.add_(direction, alpha=-lr * scale)
-                continue
-            state = self.state[parameter]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(parameter)
-            # With the learning rate inside, a larger one later cannot undo the clipping of earlier steps.
-            buffer = state["momentum_buffer"].mul_(momentum).add_(direction, alpha=lr * scale)
-            parameter.sub_(buffer)
+        directions = self._directions()
+        scale = self._trust_region(directions)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter in directions:
+                    self._move(parameter, directions[parameter], scale, group)
         self._steps += 1
         return result
 
@@ -346,10 +349,9 @@ class KFAC(Optimizer):
             "damping: the run has diverged, or `damping` is too small for its precision."
         )
 
-    def _directions(self) -> tuple[dict[nn.Parameter, Tensor], float]:
-        """Where every parameter with a gradient goes, and <direction, gradient>."""
+    def _directions(self) -> dict[nn.Parameter, Tensor]:
+        """Where every parameter with a gradient goes."""
         directions: dict[nn.Parameter, Tensor] = {}
-        products: list[Tensor] = []
         for block in self._blocks:
             gradient = block.gradient()
             if gradient is None:
@@ -361,13 +363,39 @@ class KFAC(Optimizer):
                     "outputs that were observed."
                 )
             direction = block.precondition(gradient, state["input_inverse"], state["output_inverse"])
-            products.append(torch.dot(direction.flatten(), gradient.flatten()))
             directions.update(zip(block.parameters, block.split(direction), strict=True))
         for parameter, _ in self._others.values():
             if parameter.grad is not None:
-                products.append(parameter.grad.square().sum())
                 directions[parameter] = parameter.grad
-        return directions, float(torch.stack([product.double() for product in products]).sum()) if products else 0.0
+        return directions
+
+    def _trust_region(self, directions: Mapping[nn.Parameter, Tensor]) -> float:
+        """What all directions are multiplied by."""
+        total = 0.0
+        for group in self.param_groups:
+            products = [
+                torch.linalg.vecdot(torch.atleast_1d(directions[p]), torch.atleast_1d(p.grad)).sum(dtype=torch.float64)
+                for p in group["params"]
+                if p in directions and p.grad is not None
+            ]
+            total += group["lr"] ** 2 * float(torch.stack(products).sum()) if products else 0.0
+        if not math.isfinite(total):
+            raise CurvatureError(f"The step is not finite at step {self._steps}: the run has diverged.")
+        kl_clip = self._group["kl_clip"]
+        return min(1.0, math.sqrt(kl_clip / total)) if kl_clip is not None and total > 0 else 1.0
+
+    def _move(self, parameter: nn.Parameter, direction: Tensor, scale: float, group: Mapping[str, Any]) -> None:
+        lr, momentum, decay = group["lr"], group["momentum"], group.get("weight_decay", 0.0)
+        if decay > 0:
+            parameter.mul_(1 - lr * decay)
+        if momentum == 0:
+            parameter.add_(direction, alpha=-lr * scale)
+            return
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        # With the learning rate inside, a larger one later cannot undo the clipping of earlier steps.
+        parameter.sub_(state["momentum_buffer"].mul_(momentum).add_(direction, alpha=lr * scale))
 
     # Looking ---------------------------------------------------------------------------------
 
@@ -406,7 +434,8 @@ class KFAC(Optimizer):
         """Continues from `state_dict`, a copy of which is taken."""
         if "kfac" not in state_dict:
             raise BatchlensError("`state_dict` is not of a KFAC optimizer.")
-        require_same_model(state_dict, list(self._names.items()), self._blocks)
+        ordered = [parameter for group in self.param_groups for parameter in group["params"]]
+        require_same_model(state_dict, [(parameter, self._names[parameter]) for parameter in ordered], self._blocks)
         # torch keeps the tensors it is given, and a step would then change them in place.
         state_dict = copy.deepcopy(state_dict)
         own = state_dict.pop("kfac")
@@ -418,7 +447,9 @@ class KFAC(Optimizer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KFAC":
         """The same optimizer over a copy of its model: the copy that `memo` has, if the two are copied together."""
-        other = KFAC(copy.deepcopy(self.model, memo), **self._made_with)
+        model = copy.deepcopy(self.model, memo)
+        groups = [{"params": [memo[id(parameter)] for parameter in group["params"]]} for group in self.param_groups]
+        other = KFAC(model, groups=groups, **self._made_with)
         memo[id(self)] = other
         other.load_state_dict(self.state_dict())
         return other

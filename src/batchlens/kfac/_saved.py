@@ -19,7 +19,7 @@ def require_same_model(
             f"`state_dict` is of another model: it has {len(numbers)} parameters, this one {len(parameters)}."
         )
     shapes = {block.weight: block.factor_shapes for block in blocks}
-    for number, (parameter, name) in zip(sorted(numbers), parameters, strict=True):
+    for number, (parameter, name) in zip(numbers, parameters, strict=True):
         inputs, outputs = shapes.get(parameter, (None, None))
         wanted = {"momentum_buffer": tuple(parameter.shape), "input_factor": inputs, "output_factor": outputs}
         for key, value in saved["state"].get(number, {}).items():
