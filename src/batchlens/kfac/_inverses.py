@@ -10,6 +10,7 @@ For n columns, k eigenvectors and a gradient of m rows the product takes 4 m n k
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,10 +22,20 @@ Inverse = Tensor | dict[str, Tensor]
 
 def invert(factor: Tensor, damping: float, rank: int | None, previous: Inverse | None = None) -> Inverse | None:
     """(factor + damping I)^-1, of `rank` if the factor is large; None if it is not positive definite."""
-    if factor.ndim == 1 or rank is None or len(factor) < _COLUMNS_TO_RANK * rank:
+    if rank is None or not _is_of_low_rank(factor.shape, rank):
         return damped_inverse(factor, damping)
     start = previous["basis"] if isinstance(previous, dict) else None
     return low_rank_inverse(factor, damping, rank, start)
+
+
+def inverse_entries(shape: Sequence[int], rank: int | None) -> int:
+    """How many numbers the inverse of a factor of that shape has."""
+    low = rank is not None and _is_of_low_rank(shape, rank)
+    return shape[0] * rank + rank + 1 if low and rank is not None else math.prod(shape)
+
+
+def _is_of_low_rank(shape: Sequence[int], rank: int) -> bool:
+    return len(shape) == 2 and shape[0] >= _COLUMNS_TO_RANK * rank
 
 
 def low_rank_inverse(factor: Tensor, damping: float, rank: int, start: Tensor | None) -> dict[str, Tensor] | None:

@@ -374,7 +374,7 @@ class KFAC(Optimizer):
         total = 0.0
         for group in self.param_groups:
             products = [
-                torch.linalg.vecdot(torch.atleast_1d(directions[p]), torch.atleast_1d(p.grad)).sum(dtype=torch.float64)
+                (directions[p] * p.grad).sum().double()
                 for p in group["params"]
                 if p in directions and p.grad is not None
             ]
@@ -421,7 +421,7 @@ class KFAC(Optimizer):
 
     def summary(self) -> str:
         """How every parameter is treated, with the sizes of the factors and the memory they and their inverses take."""
-        return format_summary(self._blocks, self.unfactored)
+        return format_summary(self._blocks, self.unfactored, self._group["rank"])
 
     # Saving and copying ----------------------------------------------------------------------
 

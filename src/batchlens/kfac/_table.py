@@ -3,16 +3,19 @@
 import math
 from collections.abc import Iterable, Mapping
 
+from batchlens.kfac._inverses import inverse_entries
 from batchlens.kfac._layers import Block
 
 
-def format_summary(blocks: Iterable[Block], unfactored: Mapping[str, str]) -> str:
+def format_summary(blocks: Iterable[Block], unfactored: Mapping[str, str], rank: int | None) -> str:
     """A line for every layer with factors and for every other parameter, with sizes and memory."""
     lines = [["layer", "treatment", "input factor", "output factor", "memory"]]
     total = 0
     for block in blocks:
         kinds = " + ".join(type(module).__name__ for module in block.modules)
-        memory = 2 * block.weight.element_size() * sum(math.prod(shape) for shape in block.factor_shapes)
+        memory = block.weight.element_size() * sum(
+            math.prod(shape) + inverse_entries(shape, rank) for shape in block.factor_shapes
+        )
         total += memory
         treatment = f"K-FAC, {kinds}" + (" with bias" if block.bias is not None else "")
         sizes = (f"{shape[0]} {'diagonal' if len(shape) == 1 else 'dense'}" for shape in block.factor_shapes)
