@@ -1,6 +1,6 @@
 """Which damping and which bound of the trust region K-FAC has by default.
 
-    python benchmarks/sweep_kfac_defaults.py [--workloads digits,simple_cnn_mnist]
+    python benchmarks/sweep_kfac_defaults.py [--workloads digits,simple_cnn_mnist] [--pairs 0.01:0.001,0.03:0.001]
 
 The rule, fixed before any result was seen. Every pair of the grid below is run on every cell (a workload at a batch
 size), at learning rate 0.1, momentum 0.9 and all other settings as they are by default; a run that misses its target
@@ -53,13 +53,19 @@ def choose(table: dict[Pair, list[float]]) -> Pair:
     return min(close, key=lambda pair: (-pair[0], pair[1]))
 
 
+def read_pairs(text: str) -> list[Pair]:
+    return [(float(damping), float(clip)) for damping, clip in (pair.split(":") for pair in text.split(","))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", default=",".join({cell[0]: None for cell in CELLS}))
-    chosen = parser.parse_args().workloads.split(",")
+    parser.add_argument("--pairs", help="DAMPING:CLIP,... instead of the whole grid")
+    arguments = parser.parse_args()
+    chosen = arguments.workloads.split(",")
     torch.set_num_threads(1)
     cells = [cell for cell in CELLS if cell[0] in chosen]
-    pairs = list(product(DAMPINGS, CLIPS))
+    pairs = list(product(DAMPINGS, CLIPS)) if arguments.pairs is None else read_pairs(arguments.pairs)
     table: dict[Pair, list[float]] = {pair: [] for pair in pairs}
     for cell in cells:
         print(f"{cell[0]}, batch {cell[1]}, {cell[2]} seeds, budget {cell[3]}")

@@ -296,6 +296,20 @@ def test_the_state_of_another_model_is_refused() -> None:
         KFAC(nn.Linear(2, 2)).load_state_dict(optimizer.state_dict())
 
 
+def test_a_state_from_before_some_settings_means_what_it_meant() -> None:
+    settings = {"weight_decay": 0.0, "frequent_start": False, "input_examples": None, "rank": None}
+    optimizer = KFAC(network(), **settings)  # type: ignore[arg-type]
+    step(optimizer, *batch())
+    saved = optimizer.state_dict()
+    for name in settings:
+        del saved["param_groups"][0][name]
+    resumed = KFAC(copy.deepcopy(optimizer.model))
+    resumed.load_state_dict(saved)
+    step(optimizer, *batch())
+    step(resumed, *batch())
+    assert torch.equal(weights(resumed.model), weights(optimizer.model))
+
+
 # Parameters without factors ---------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from batchlens.kfac import KFAC
 
-STEPS, EXAMPLES, PROCESSES = 12, 24, 2
+STEPS, EXAMPLES, PROCESSES = 12, 36, 2
 SETTINGS: dict[str, Any] = {"lr": 0.3, "factor_every": 2, "inverse_every": 3, "seed": 5}
 
 

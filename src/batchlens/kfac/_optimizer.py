@@ -4,32 +4,30 @@ import copy
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from itertools import count
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, Node
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
-from batchlens.kfac._graph import Call, Capture, leave_call, take_calls
+from batchlens.kfac._graph import Capture, leave_call
 from batchlens.kfac._groups import check_setting, make_groups
 from batchlens.kfac._intervals import is_due
 from batchlens.kfac._inverses import RAISED_DAMPING, Inverse, damping_ratio, diagonal, invert, spectrum
-from batchlens.kfac._labels import FISHERS, LOSSES, Uniforms, check_targets, ignored_examples, output_gradients
+from batchlens.kfac._labels import FISHERS, LOSSES
 from batchlens.kfac._layers import Block, find_blocks
-from batchlens.kfac._moments import Pending, Sums
-from batchlens.kfac._processes import Group, group_of, place, pool
-from batchlens.kfac._saved import require_same_model
+from batchlens.kfac._observing import Observer
+from batchlens.kfac._processes import Group, group_of
+from batchlens.kfac._saved import require_known, require_same_model
 from batchlens.kfac._table import format_summary
-from batchlens.kfac._thinning import kept_examples, thin
 
 OTHERS = ("refuse", "sgd")
-_instances = count()
+# What a state that was saved before these could be set has meant.
+_OF_OLDER_STATES = {"weight_decay": 0.0, "frequent_start": False, "input_examples": None, "rank": None}
 
 
 class CurvatureError(BatchlensError):
@@ -65,7 +63,7 @@ class KFAC(Optimizer):
         factor_every, inverse_every: steps between updates of the factors and of their inverses.
         frequent_start: update both more often during the first 30 steps (see `batchlens.kfac._intervals`).
         input_examples: an input factor with rows to spare, as convolutions have, takes the first so many examples of a
-            step and every 16th after (see `batchlens.kfac._thinning`); None: all.
+            step and every 17th after (see `batchlens.kfac._thinning`); None: all.
         rank: the inverse of a factor with at least four times as many columns is taken from so many eigenvectors (see
             `batchlens.kfac._inverses`); None: in full.
         fisher: "sampled" draws labels from the predictions (one backward pass more), "empirical" takes the labels
@@ -119,7 +117,6 @@ class KFAC(Optimizer):
         self.loss = require_choice("loss", loss, tuple(LOSSES))
         self.fisher = require_choice("fisher", fisher, FISHERS)
         require_choice("other", other, OTHERS)
-        self._uniforms = Uniforms(require_whole("seed", seed))
         self._made_with: dict[str, Any] = {
             "loss": loss,
             "fisher": fisher,
@@ -128,7 +125,6 @@ class KFAC(Optimizer):
             "ignore_index": ignore_index,
             "process_group": process_group,
         }
-        self._process_group = group_of(model, process_group)
         defaults = {
             "lr": check_setting("lr", lr),
             "momentum": check_setting("momentum", momentum),
@@ -155,11 +151,16 @@ class KFAC(Optimizer):
         for block in self._blocks:
             if block.weight.dtype not in (torch.float32, torch.float64):
                 raise ValueError(f"`model` must be float32 or float64, got {block.weight.dtype} in {block.name}.")
-        self._ignore_index = require_whole("ignore_index", ignore_index, -(2**62))
+        self._observer = Observer(
+            self._blocks,
+            self.loss,
+            self.fisher,
+            require_whole("ignore_index", ignore_index, -(2**62)),
+            require_whole("seed", seed),
+            group_of(model, process_group),
+        )
         super().__init__(make_groups(list(self._names), groups), defaults)
         self._steps = 0
-        self._pending = Pending()
-        self._key = f"batchlens.kfac.{next(_instances)}"
         handles = [
             module.register_forward_hook(Capture(self._capture, block), with_kwargs=True)
             for block in self._blocks
@@ -185,7 +186,7 @@ class KFAC(Optimizer):
         return self._is_due("factor_every")
 
     def _is_due(self, interval: str) -> bool:
-        return is_due(self._steps, int(self._group[interval]), bool(self._group.get("frequent_start", False)))
+        return is_due(self._steps, int(self._group[interval]), self._group["frequent_start"])
 
     # Collecting ------------------------------------------------------------------------------
 
@@ -200,57 +201,18 @@ class KFAC(Optimizer):
             raise ValueError('`targets` must be given with fisher="empirical": observe(outputs, targets).')
         if not (self._collects and torch.is_grad_enabled() and outputs.requires_grad):
             return
-        if outputs.ndim < 2:
-            raise ValueError(f"`outputs` must have the shape (examples, ..., classes), got {tuple(outputs.shape)}.")
-        if targets is not None and (self.fisher == "empirical" or not targets.is_floating_point()):
-            check_targets(self.loss, outputs, targets)
-        if outputs.grad_fn is None:
-            raise ValueError("`outputs` must come from the model: they are a tensor that was not computed.")
-        calls = take_calls(outputs, self._key, self._blocks)
-        if not calls:
-            if self.model.training and self._closer.alive:
-                raise BatchlensError("`outputs` hold no call of a layer that was not observed before.")
-            return
-        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
-            sums = self._sums(calls, outputs, targets)
-        self._pending.add(sums, outputs)
-
-    def _sums(self, calls: dict[Node, Call], outputs: Tensor, targets: Tensor | None) -> Sums:
-        sums = Sums()
-        ignored = ignored_examples(targets, outputs, self._ignore_index) if self.loss == "cross_entropy" else None
-        examples = outputs.numel() // outputs.shape[-1] - (0 if ignored is None else int(ignored.sum()))
-        edges = [GradientEdge(node, call.output_number) for node, call in calls.items()]
-        self._uniforms.process, self._uniforms.processes = place(self._process_group)
-        passes = output_gradients(self.loss, self.fisher, outputs, targets, self._uniforms, ignored)
-        for number, output_gradient in enumerate(passes):
-            gradients = _differentiate(outputs, edges, output_gradient)
-            for call, gradient in zip(calls.values(), gradients, strict=True):
-                pair = sums.of(call.block.weight)
-                call.block.accumulate_gradients(pair, call.module, gradient, first_pass=number == 0)
-        self._add_inputs(sums, calls.values(), len(outputs), examples)
-        return sums
-
-    def _add_inputs(self, sums: Sums, calls: Iterable[Call], batch: int, examples: int) -> None:
-        of_layers: dict[nn.Module, list[Call]] = {}
-        for call in calls:
-            of_layers.setdefault(call.module, []).append(call)
-        first = self._group["input_examples"]
-        kept = kept_examples(self._pending.position, batch, first)
-        for module, of_layer in of_layers.items():
-            block = of_layer[0].block
-            inputs, share = thin(of_layer, batch, kept, first)
-            if share > 0:
-                block.accumulate_inputs(sums.of(block.weight), module, inputs, share * examples)
-        sums.examples = batch
+        found = self._observer.observe(outputs, targets, self._group["input_examples"])
+        if not found and self.model.training and self._closer.alive:
+            raise BatchlensError("`outputs` hold no call of a layer that was not observed before.")
 
     def _capture(self, block: Block, module: nn.Module, inputs: Tensor, output: Tensor) -> None:
         if self._collects and module.training and torch.is_grad_enabled() and output.requires_grad:
-            leave_call(self._key, block, module, inputs, output)
+            leave_call(self._observer.key, block, module, inputs, output)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears gradients, and what was observed for a step that was never taken."""
         super().zero_grad(set_to_none)
-        self._pending.begin_step()
+        self._observer.pending.begin_step()
 
     # Stepping --------------------------------------------------------------------------------
 
@@ -263,7 +225,7 @@ class KFAC(Optimizer):
                 result = closure()
         if all(parameter.grad is None for parameter in self._names):
             raise BatchlensError("No parameter has a gradient. Call backward() before step().")
-        self._require_known()
+        require_known(self.model, self._names, self._blocks)
         # Taken first, so that a step that fails leaves nothing to the next.
         means = self._take_means() if self._collects else {}
         self._require_finite("gradient", {name: p.grad for p, name in self._names.items() if p.grad is not None})
@@ -284,31 +246,8 @@ class KFAC(Optimizer):
             bad = ", ".join(name for name, end in ends.items() if not end.isfinite().all())
             raise CurvatureError(f"The {what} is not finite at step {self._steps} ({bad}): the run has diverged.")
 
-    def _require_known(self) -> None:
-        """Every parameter with a gradient is one that this optimizer was made for, and none was frozen since."""
-        for name, parameter in self.model.named_parameters():
-            if parameter.grad is not None and parameter not in self._names:
-                raise BatchlensError(
-                    f"{name} has a gradient, but did not require one when this KFAC was made: make a new KFAC."
-                )
-        for block in self._blocks:
-            frozen = [self._names[parameter] for parameter in block.parameters if not parameter.requires_grad]
-            if 0 < len(frozen) < len(block.parameters):
-                raise BatchlensError(
-                    f"{frozen[0]} was frozen after this KFAC was made, and shares factors with the rest of its layer: "
-                    "freeze the whole layer, or make a new KFAC."
-                )
-
     def _take_means(self) -> dict[Block, tuple[Tensor, Tensor]]:
-        self._uniforms.end_step()
-        sums = self._pending.take()
-        pool(sums, self._blocks, self._process_group)
-        means = {}
-        for block in self._blocks:
-            pair = sums.of(block.weight)
-            inputs, outputs = pair.inputs.take_mean(), pair.outputs.take_mean()
-            if inputs is not None and outputs is not None:  # or it was not part of the forward pass
-                means[block] = inputs, outputs
+        means = self._observer.take_means()
         if self._blocks and not means:
             raise BatchlensError(
                 f"Step {self._steps} updates the factors, but observe(outputs) was not called with the model in "
@@ -385,7 +324,7 @@ class KFAC(Optimizer):
         return min(1.0, math.sqrt(kl_clip / total)) if kl_clip is not None and total > 0 else 1.0
 
     def _move(self, parameter: nn.Parameter, direction: Tensor, scale: float, group: Mapping[str, Any]) -> None:
-        lr, momentum, decay = group["lr"], group["momentum"], group.get("weight_decay", 0.0)
+        lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
         if decay > 0:
             parameter.mul_(1 - lr * decay)
         if momentum == 0:
@@ -427,7 +366,7 @@ class KFAC(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Factors, inverses, momentum, step count and the sampler's random state; to be taken between steps."""
-        own = {"steps": self._steps, "sampler": self._uniforms.generator.get_state()}
+        own = {"steps": self._steps, "sampler": self._observer.uniforms.generator.get_state()}
         return {**super().state_dict(), "kfac": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -440,10 +379,11 @@ class KFAC(Optimizer):
         state_dict = copy.deepcopy(state_dict)
         own = state_dict.pop("kfac")
         super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            for name, value in _OF_OLDER_STATES.items():
+                group.setdefault(name, value)
         self._steps = own["steps"]
-        self._uniforms.generator.set_state(own["sampler"].cpu())
-        self._uniforms.end_step()
-        self._pending = Pending()
+        self._observer.restart(own["sampler"])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KFAC":
         """The same optimizer over a copy of its model: the copy that `memo` has, if the two are copied together."""
@@ -456,15 +396,6 @@ class KFAC(Optimizer):
 
     def __reduce__(self) -> Any:
         raise TypeError("A KFAC cannot be pickled: it has hooks in its model. Save state_dict() instead.")
-
-
-def _differentiate(outputs: Tensor, edges: list[GradientEdge], output_gradient: Tensor) -> tuple[Tensor, ...]:
-    try:
-        return torch.autograd.grad(outputs, edges, output_gradient, retain_graph=True)
-    except RuntimeError as error:
-        if "backward through the graph a second time" not in str(error):
-            raise
-        raise BatchlensError("observe(outputs) must come before backward(), which frees what it needs.") from None
 
 
 def _require_damping(value: object) -> float:

@@ -1,6 +1,6 @@
-"""Whether a saved state belongs to a model."""
+"""Whether the model is still the one that the optimizer was made for, and a saved state is of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -29,3 +29,19 @@ def require_same_model(
                     f"`state_dict` is of another model: its {key.replace('_', ' ')} for {name} has the shape "
                     f"{tuple(value.shape)}, and here there is {is_here}."
                 )
+
+
+def require_known(model: nn.Module, names: Mapping[nn.Parameter, str], blocks: Sequence[Block]) -> None:
+    """Raises if a parameter was unfrozen, or half a layer frozen, since the optimizer was made for `names`."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and parameter not in names:
+            raise BatchlensError(
+                f"{name} has a gradient, but did not require one when this KFAC was made: make a new KFAC."
+            )
+    for block in blocks:
+        frozen = [names[parameter] for parameter in block.parameters if not parameter.requires_grad]
+        if 0 < len(frozen) < len(block.parameters):
+            raise BatchlensError(
+                f"{frozen[0]} was frozen after this KFAC was made, and shares factors with the rest of its layer: "
+                "freeze the whole layer, or make a new KFAC."
+            )

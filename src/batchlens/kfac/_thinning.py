@@ -1,8 +1,9 @@
 """Which examples an input factor is made of.
 
 A convolution has many rows an example: thousands of images say no more of a factor with 26 columns than some. So the
-first examples of a step all count, and of the others every 16th, in layers where the first alone have rows to spare.
-Which examples count depends on their place in the step only, not on how the step is sliced into micro-batches.
+first examples of a step all count, and of the others every 17th, in layers where the first alone have rows to spare.
+Which examples count depends on their place in the step only, not on how the step is sliced into micro-batches or dealt
+out to processes.
 """
 
 from collections.abc import Sequence
@@ -12,19 +13,19 @@ from torch import Tensor, nn
 
 from batchlens.kfac._graph import Call
 
-_EVERY = 16
+_EVERY = 17  # odd, so that two, four or eight processes have equal shares
 _ROWS_TO_COLUMNS = 3
 
 
-def kept_examples(position: int, count: int, first: int | None) -> Tensor | None:
+def kept_examples(position: int, count: int, first: int | None, process: int = 0, processes: int = 1) -> Tensor | None:
     """Those of `count` examples from `position` in the step on that count; None: all.
 
     >>> kept_examples(2, 20, first=4)
-    tensor([ 0,  1, 14])
+    tensor([ 0,  1, 15])
     """
-    if first is None or position + count <= first:
+    places = (position + torch.arange(count)) * processes + process
+    if first is None or count == 0 or int(places[-1]) < first:
         return None
-    places = torch.arange(position, position + count)
     return ((places < first) | (places % _EVERY == 0)).nonzero().squeeze(1)
 
 
