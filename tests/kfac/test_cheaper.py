@@ -58,6 +58,16 @@ def test_an_inverse_of_low_rank_keeps_the_trace_of_the_factor() -> None:
     assert float(restored.trace()) == pytest.approx(float(values.sum()))
 
 
+def test_a_factor_without_curvature_has_an_inverse_of_low_rank() -> None:
+    inverse = low_rank_inverse(torch.zeros(40, 40, dtype=torch.float64), 0.5, 10, None)
+    assert inverse is not None
+    torch.testing.assert_close(dense(inverse), 2 * torch.eye(40, dtype=torch.float64))
+
+
+def test_a_factor_that_overflows_has_no_inverse_of_low_rank() -> None:
+    assert low_rank_inverse(torch.full((40, 40), 1e308, dtype=torch.float64), 0.5, 10, None) is None
+
+
 def wide_network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(40, 6), nn.Tanh(), nn.Linear(6, 3)).double()

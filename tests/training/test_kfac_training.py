@@ -50,9 +50,11 @@ def test_fewer_steps_than_momentum_at_batch_512(workload: str, capsys: pytest.Ca
         run(optimizer="momentum", settings={"learning_rate": rate, "momentum": beta}, max_steps=200)
         for rate, beta in MOMENTUM
     ]
+    default = fewest_steps([run(optimizer="kfac", settings={"learning_rate": 0.1}, max_steps=100)])
     with capsys.disabled():
-        print(f"\n{workload}, batch 512: kfac {fewest_steps(kfac)} steps, momentum {fewest_steps(momentum)} steps")
-    assert fewest_steps(kfac) < fewest_steps(momentum) < math.inf
+        found = f"kfac {fewest_steps(kfac)} steps, by default {default}, momentum {fewest_steps(momentum)} steps"
+        print(f"\n{workload}, batch 512: {found}")
+    assert max(fewest_steps(kfac), default) < fewest_steps(momentum) < math.inf
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

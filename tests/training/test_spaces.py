@@ -72,7 +72,13 @@ def test_search_spaces() -> None:
         assert space["learning_rate"] == rates.get(base, adam)
         assert space["final_fraction"] == decay
         # Every setting of the optimizer is searched, and nothing that it does not have.
-        left = {"factor_every", "inverse_every"}  # matters of cost, not of tuning
+        left = {
+            "factor_every",
+            "inverse_every",
+            "frequent_start",
+            "input_examples",
+            "rank",
+        }  # matters of cost, not of tuning
         if base == "muon":  # of the optimizer that takes the rest
             left = {"beta1", "beta2", "epsilon"}
         assert set(space) == {*recipe_named(name).settings, "final_fraction"} - left

@@ -40,19 +40,34 @@ def _is_of_low_rank(shape: Sequence[int], rank: int) -> bool:
 
 def low_rank_inverse(factor: Tensor, damping: float, rank: int, start: Tensor | None) -> dict[str, Tensor] | None:
     """The inverse from leading eigenvectors, found by one step of subspace iteration from `start`."""
-    if start is None or start.shape != (len(factor), rank):
-        random = torch.Generator().manual_seed(0)
-        start = torch.randn(len(factor), rank, generator=random, dtype=factor.dtype).to(factor.device)
-        start = torch.linalg.qr(factor @ start).Q
-    basis = torch.linalg.qr(factor @ start).Q
-    values, rotation = torch.linalg.eigh(basis.T @ (factor @ basis))
+    device = factor.device
+    factor = _where_decomposed(factor)
+    try:
+        basis = _subspace(factor, rank, start)
+        values, rotation = torch.linalg.eigh(basis.T @ (factor @ basis))
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return None
     values = values.clamp_min(0.0)
     rest = (factor.trace() - values.sum()).clamp_min(0.0) / (len(factor) - rank)
     floor = 1 / (rest + damping)
     scales = 1 / (values + damping) - floor
     if not bool(scales.isfinite().all()):
         return None
-    return {"basis": basis @ rotation, "scales": scales, "floor": floor}
+    return {"basis": (basis @ rotation).to(device), "scales": scales.to(device), "floor": floor.to(device)}
+
+
+def _subspace(factor: Tensor, rank: int, start: Tensor | None) -> Tensor:
+    """An orthonormal basis closer to the leading eigenvectors than `start` is."""
+    if start is None or start.shape != (len(factor), rank):
+        random = torch.Generator().manual_seed(0)
+        drawn = torch.randn(len(factor), rank, generator=random, dtype=factor.dtype)
+        start = torch.linalg.qr(factor @ drawn.to(factor.device)).Q
+    basis: Tensor = torch.linalg.qr(factor @ start.to(factor.device)).Q
+    return basis
+
+
+def _where_decomposed(factor: Tensor) -> Tensor:
+    return factor.cpu() if factor.device.type == "mps" else factor  # mps lacks most decompositions
 
 
 def multiply_left(inverse: Inverse, gradient: Tensor) -> Tensor:
@@ -80,7 +95,7 @@ def damped_inverse(factor: Tensor, damping: float) -> Tensor | None:
     if factor.ndim == 1:
         damped = factor + damping
         return None if not bool((damped > 0).all()) else damped.reciprocal()
-    damped = factor.cpu() if factor.device.type == "mps" else factor.clone()  # mps has no cholesky_inverse
+    damped = _where_decomposed(factor).clone()
     damped.diagonal().add_(damping)
     root, failed = torch.linalg.cholesky_ex(damped)
     if bool(failed):
