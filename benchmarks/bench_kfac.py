@@ -5,7 +5,8 @@
 "Before" is K-FAC with fixed intervals, full statistics and full inverses (frequent_start=0, input_examples=0, rank=0)
 and the defaults that went with them, damping 0.01 and kl_clip 0.001. Cost is in momentum steps of the same model and
 batch: of a step that renews nothing, one that renews the factors, one that renews the inverses too, and the mean over
-the first 100 steps and over later ones. Steps of both optimizers are timed in turn; the fastest of each kind counts.
+the first 100 steps and over later ones. Steps of both optimizers are timed in turn, in time of the processor, which
+other programs disturb least; the fastest of each kind counts.
 """
 
 import argparse
@@ -88,17 +89,17 @@ def make_batch(workload: str, size: str, examples: int) -> tuple[Tensor, Tensor]
 
 
 def stepper(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, targets: Tensor) -> Callable[[], float]:
-    """A function that takes one step and says how long it took."""
+    """A function that takes one step and says how long the processor took."""
 
     def step() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         optimizer.zero_grad()
         outputs = model(inputs)
         if isinstance(optimizer, KFAC):
             optimizer.observe(outputs)
         functional.cross_entropy(outputs.flatten(0, -2), targets.flatten()).backward()
         optimizer.step()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     return step
 
