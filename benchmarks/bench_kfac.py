@@ -21,8 +21,8 @@ from torch.nn import functional
 
 from batchlens.kfac import KFAC
 from batchlens.kfac._intervals import is_due
-from batchlens.training.loop import train
 from batchlens.training._recipes import RECIPES, Task
+from batchlens.training.loop import train
 from batchlens.training.workloads import find_workload
 
 BEFORE = {"frequent_start": 0.0, "input_examples": 0.0, "rank": 0.0, "damping": 1e-2, "kl_clip": 1e-3}
