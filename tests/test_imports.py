@@ -152,6 +152,19 @@ def test_allowed_imports_form_no_cycle() -> None:
     TopologicalSorter(ALLOWED).prepare()
 
 
+def test_no_module_imports_another_in_a_circle(modules: dict[str, Path]) -> None:
+    """Imports inside functions count, those for types only do not."""
+    graph = {
+        source: {
+            found.target for found in read_imports(source, modules) if found.target in modules and not found.types_only
+        }
+        - {source, PACKAGE}
+        for source in modules
+        if source != PACKAGE
+    }
+    TopologicalSorter(graph).prepare()
+
+
 def test_imports_point_down(modules: dict[str, Path]) -> None:
     assert find_upward_imports(modules) == []
 

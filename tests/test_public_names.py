@@ -31,19 +31,19 @@ def dotted(path: Path) -> str:
 
 
 def public_names(path: Path) -> list[str]:
-    """Names that a module defines, without those that begin with an underscore; or its `__all__`."""
+    """Names that a module defines or lists in `__all__`, without those that begin with an underscore."""
     names: list[str] = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 names.append(name)
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
-                return list(ast.literal_eval(value))
+                names += ast.literal_eval(value)
             case ast.Assign(targets=targets):
                 names += [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
             case ast.AnnAssign(target=ast.Name(id=name)):
                 names.append(name)
-    return [name for name in names if not name.startswith("_")]
+    return [name for name in dict.fromkeys(names) if not name.startswith("_")]
 
 
 PUBLIC = {dotted(path): public_names(path) for path in sorted(ROOT.rglob("*.py")) if is_public(path)}
@@ -63,6 +63,22 @@ def test_the_walk_sees_public_modules() -> None:
 def test_the_reference_lists_exactly_what_is_public() -> None:
     doors = {f"bl.{name}" for name in batchlens.__all__ if name != "__version__"}
     assert documented() == doors | BEYOND
+
+
+def test_the_reference_says_what_the_docstrings_say() -> None:
+    text = " ".join(REFERENCE.read_text(encoding="utf-8").split())
+    for name in set(batchlens.__all__) - {"__version__"}:
+        first = (inspect.getdoc(getattr(batchlens, name)) or "").partition("\n\n")[0]
+        assert f"- `bl.{name}`: {' '.join(first.split())}" in text
+
+
+@pytest.mark.parametrize("name", sorted(set(batchlens.__all__) - {"__version__"}))
+def test_every_argument_of_a_door_is_described_on_a_line_of_its_own(name: str) -> None:
+    door = getattr(batchlens, name)
+    if inspect.isclass(door) and issubclass(door, Exception):
+        return
+    described = set(re.findall(r"^\s*(\w+): ", inspect.getdoc(door) or "", flags=re.MULTILINE))
+    assert set(inspect.signature(door).parameters) - {"options"} <= described
 
 
 @pytest.mark.parametrize("name", sorted(set(batchlens.__all__) - {"__version__"}))

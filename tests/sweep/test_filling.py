@@ -144,7 +144,7 @@ def test_shards_together_are_the_sweep(finished: Path, tmp_path: Path) -> None:
 def crashing(name: str, rates: Range, **changes: int) -> DeclaredSweep:
     spaces = {"sgd": {"learning_rate": rates}}
     sweep = declare(f"{CRASHES}:{name}", ["sgd"], batch_sizes=[256], trials=2, max_steps=20, spaces=spaces)
-    return replace(sweep, **changes)  # type: ignore[arg-type]
+    return replace(sweep, declaration=replace(sweep.declaration, **changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

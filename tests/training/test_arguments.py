@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from batchlens.errors import BatchlensError
 from batchlens.training._arguments import Arguments, check_arguments
 from batchlens.training._recipes import recipe_named
 from batchlens.training.data.loading import Dataset
@@ -38,7 +39,7 @@ def check(**changes: object) -> Arguments:
 
 def test_good_arguments_do_load_the_data() -> None:
     """So that the tests below mean something."""
-    with pytest.raises(AssertionError, match="the data was loaded"):
+    with pytest.raises(BatchlensError, match="AssertionError: the data was loaded"):
         call(train)
 
 

@@ -54,17 +54,19 @@ class KFAC(Optimizer):
     Arguments:
         model: trained as it is; hooks on its layers come off with `close()` or with the optimizer.
         loss: "cross_entropy", or "squared_error" for 1/2 ||output - target||^2 an example.
-        lr, momentum: as in torch.optim.SGD (dampening 0) while lr stays the same. When a scheduler changes it, what the
-            buffer holds keeps the lr that it came with, so that clipped steps stay clipped.
+        lr: the learning rate, as in torch.optim.SGD.
+        momentum: likewise (dampening 0) while lr stays the same. When a scheduler changes it, what the buffer holds
+            keeps the lr that it came with, so that clipped steps stay clipped.
         weight_decay: as in torch.optim.AdamW: apart from the gradient, and from damping and trust region.
         damping: added to the curvature. A change of param_groups[0]["damping"] counts from the next inverse on.
         kl_clip: bound of lr^2 <direction, gradient>, or None.
         factor_decay: of the factors' running averages, corrected so that the first estimate counts in full.
-        factor_every, inverse_every: steps between updates of the factors and of their inverses.
+        factor_every: steps between updates of the factors.
+        inverse_every: steps between updates of their inverses.
         frequent_start: update both more often during the first 30 steps (see `batchlens.kfac._intervals`).
-        input_examples: an input factor with rows to spare, as convolutions have, takes the first so many examples of a
-            step and every 17th after (see `batchlens.kfac._thinning`); None: all.
-        rank: the inverse of a factor with at least four times as many columns is taken from so many eigenvectors (see
+        input_examples: an input factor with rows to spare, as convolutions have, takes this many examples of a step,
+            the first ones, and every 17th after (see `batchlens.kfac._thinning`); None: all.
+        rank: the inverse of a factor with at least four times as many columns is taken from this many eigenvectors (see
             `batchlens.kfac._inverses`); None: in full.
         fisher: "sampled" draws labels from the predictions (one backward pass more), "empirical" takes the labels
             given to `observe`, "exact" takes one backward pass for every output of an example.

@@ -91,7 +91,12 @@ def steps_to_target(
 ) -> int | None:
     """First step whose risk is at or below the target, 0 included; None if no step up to `max_steps` is.
 
-    Arguments as for `hitting_time`.
+    Arguments:
+        problem: what is minimised.
+        rule: how.
+        batch_size: examples per step.
+        target: risk to reach.
+        max_steps: give up beyond.
 
     >>> problem = NoisyQuadratic.power_law(dim=100)
     >>> steps_to_target(problem, UpdateRule(learning_rate=0.1, momentum=0.9), batch_size=64, target=0.05)
