@@ -244,6 +244,19 @@ except SweepInterrupted as interrupted:
     assert [file.name for file in path.with_name("sweep.sqlite.runs").iterdir()] == ["sgd-8-0-0.pt"]
 
 
+def test_sweep_warns_of_a_damaged_checkpoint_and_finds_the_same(tmp_path: Path) -> None:
+    sweep = replace(SWEEP, named=False)
+    undamaged, path = tmp_path / "undamaged.sqlite", tmp_path / "sweep.sqlite"
+    fill(sweep, undamaged)
+    checkpoint = tmp_path / "sweep.sqlite.runs" / "momentum-256-3-0.pt"
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"batchlens checkpoint\nand then nothing")
+    with pytest.warns(UserWarning, match="trial 3 of momentum at batch size 256: .* is damaged") as caught:
+        summary = fill(sweep, path)
+    assert (len(caught), summary.failed) == (1, 0)
+    assert winners(path) == winners(undamaged)
+
+
 def test_space_of_a_cell_is_the_declared_one() -> None:
     sweep = declare("resnet32_cifar10", ["sgd"], batch_sizes=[64], spaces={"sgd": {"learning_rate": Range(0.1, 0.2)}})
     space = sweep.space(Cell("sgd", 64))

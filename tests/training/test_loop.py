@@ -292,9 +292,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         train("digits", "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved, stop=stop_at(3))
     with pytest.raises(BatchlensError, match=r"run\.pt belongs to a run with batch_size 8, not 16; delete it"):
         train("digits", "sgd", 16, {"learning_rate": 0.1}, checkpoint=saved)
-    saved.write_bytes(saved.read_bytes()[:100])
-    with pytest.raises(BatchlensError, match=r"run\.pt is not a checkpoint that can be read; delete it"):
-        train("digits", "sgd", 8, {"learning_rate": 0.1}, checkpoint=saved)
 
 
 def test_a_run_that_failed_keeps_its_checkpoint(tmp_path: Path) -> None:

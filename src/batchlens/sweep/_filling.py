@@ -5,6 +5,7 @@ import shutil
 import signal
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -232,6 +233,8 @@ class _Sweep:
 
     def _take_in(self, executor: Executor, ended: Ended) -> None:
         task = self.queue.running[ended.key]
+        for line in (ended.answer or {}).get("warnings", ()):
+            warnings.warn(f"{ended.key}: {line}", stacklevel=2)
         trial = self._judge(task, ended)
         if trial is None:
             self.retried += 1

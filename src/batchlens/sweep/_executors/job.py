@@ -1,6 +1,7 @@
 """Runs one trial, in whatever process it is told to."""
 
 import platform
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from batchlens.errors import BatchlensError
+from batchlens.training._checkpoint import DamagedCheckpoint
 from batchlens.training._run import Stop
 from batchlens.training.loop import Interrupted, train
 from batchlens.training.record import Record
@@ -20,8 +22,19 @@ def run_job(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload
     """How a trial ended, as `Trial.of` reads it; `workload` is found by its name unless given.
 
     {"error": ..., "fatal": ...} where it could not be run, fatal where no other could; {"interrupted": True} where it
-    was told to stop.
+    was told to stop. "warnings" are lines for the person who runs the sweep.
     """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DamagedCheckpoint)
+        answer = _run(job, stop, workload)
+    for warning in caught:
+        if not issubclass(warning.category, DamagedCheckpoint):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    said = [str(warning.message) for warning in caught if issubclass(warning.category, DamagedCheckpoint)]
+    return {**answer, "warnings": said} if said else answer
+
+
+def _run(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload: Workload | None) -> Answer:
     try:
         found = workload or _workload(job["workload"], job["size"], job["source"])
         return _answer(_train(job, stop, found))
@@ -67,7 +80,7 @@ def _train(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload:
         return run()
     try:
         return run()
-    except BatchlensError:  # of another version, or unreadable
+    except BatchlensError:  # of another version
         checkpoint.unlink(missing_ok=True)
         return run()
 
