@@ -1,11 +1,13 @@
 """Small sweeps of the digits workload; worker processes take seconds to start, so there are few."""
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -161,6 +163,37 @@ def test_trial_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
     assert failed.reason == "the worker was ended by SIGKILL (out of memory?), 3 times"
     assert [trial.status for trial in others if trial.status == "failed"] == []
     assert len(others) == 2
+
+
+@pytest.fixture
+def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where workloads name the processes that they leave behind; ended here."""
+    folder = tmp_path / "children"
+    folder.mkdir()
+    monkeypatch.setenv("CHILDREN", str(folder))
+    yield folder
+    for child in folder.iterdir():
+        os.kill(int(child.name), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_child_that_holds_the_pipe_of_a_worker_does_not_hold_up_the_sweep(tmp_path: Path, children: Path) -> None:
+    sweep = crashing("parent", Range(1e-3, 1e-2), trials=1)
+    with Store.open_to_write(tmp_path / "sweep.sqlite", sweep.declaration):
+        pass  # data are not looked at in this process where there is a store
+    assert fill(sweep, tmp_path / "sweep.sqlite", workers=1).complete
+    assert len(list(children.iterdir())) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_worker_is_noticed_while_its_child_holds_the_pipe(tmp_path: Path, children: Path) -> None:
+    sweep = crashing("deadly_parent", Range(1e-3, 1e-2), trials=1)
+    with Store.open_to_write(tmp_path / "sweep.sqlite", sweep.declaration):
+        pass
+    summary = fill(sweep, tmp_path / "sweep.sqlite", workers=1)
+    assert (summary.complete, summary.failed, summary.retried) == (True, 0, 1)
 
 
 @pytest.mark.slow

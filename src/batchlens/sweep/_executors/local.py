@@ -21,8 +21,8 @@ from batchlens.sweep._trial import Key
 
 # How many workers in a row may die before they are ready, by an error of their own or by a signal.
 _MOST_ERRORS, _MOST_SIGNALS = 3, 30
-# Seconds that workers have to save what they are at.
-_GRACE = 5.0
+# Seconds that workers have to save what they are at, and that a dead one's last words have to arrive.
+_GRACE, _LAST_WORDS = 5.0, 1.0
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 Inbox = SimpleQueue["tuple[_Worker, dict[str, Any] | None] | None"]
@@ -44,13 +44,21 @@ class _Worker:
         )
         self._listener = threading.Thread(target=self._listen, args=(inbox,), daemon=True)
         self._listener.start()
+        self._mourner = threading.Thread(target=self._mourn, args=(inbox,), daemon=True)
+        self._mourner.start()
 
     def _listen(self, inbox: Inbox) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if not line.endswith(b"\n"):  # killed while it answered
-                break
-            inbox.put((self, json.loads(line)))
+        with self._process.stdout as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):  # killed while it answered
+                    break
+                inbox.put((self, json.loads(line)))
+
+    def _mourn(self, inbox: Inbox) -> None:
+        """Notices the death itself: the output may stay open in a process that the workload has forked."""
+        self._process.wait()
+        self._listener.join(_LAST_WORDS)
         inbox.put((self, None))
 
     def send(self, order: Mapping[str, Any]) -> None:
@@ -68,15 +76,13 @@ class _Worker:
 
     def end(self, grace: float) -> None:
         """Ends the process, after `grace` seconds at the latest."""
-        assert self._process.stdout is not None
         try:
             self._process.wait(grace)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._listener.join()
+        self._mourner.join()
         self.hang_up()
-        self._process.stdout.close()
         self._log.close()
 
     @property
@@ -85,7 +91,7 @@ class _Worker:
         return self._process.returncode >= 0
 
     def epitaph(self) -> str:
-        """What became of a process that has closed its output."""
+        """What became of a process that has ended."""
         self._process.wait()
         code = self._process.returncode
         self._log.seek(0)
@@ -138,6 +144,8 @@ class LocalExecutor:
         if message is None:
             return None
         worker, answer = message
+        if worker not in self._workers:  # said by a child that has outlived it
+            return None
         if answer is None:
             return self._replace(worker)
         if "ready" in answer:
