@@ -3,7 +3,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 
 from batchlens.errors import BatchlensError
 from batchlens.sweep import _lock as lock
+from batchlens.sweep import _store as store_module
 from batchlens.sweep._declaration import Cell
 from batchlens.sweep._search import Generation
 from batchlens.sweep._store import Store
@@ -191,32 +192,108 @@ def test_lock_of_a_dead_process_is_taken_over(store: Store, path: Path) -> None:
 
 
 def test_number_of_a_dead_process_in_use_again_is_noticed(store: Store, path: Path) -> None:
-    set_lock(path, started="at another time")
+    set_lock(path, started=f"{lock._place()}|at another time")
     Store.open_to_write(path, SWEEP).close()
     with pytest.raises(BatchlensError, match="was taken over by another sweep"):
         store.add(make_trial())
 
 
-@pytest.mark.parametrize(("age", "alive"), [(10, True), (100, False)])
-def test_lock_of_another_machine_lasts_as_long_as_its_heartbeat(
-    store: Store, path: Path, age: int, alive: bool
+class Clock:
+    """Time that passes only while someone sleeps, who is then told."""
+
+    def __init__(self, wall: float) -> None:
+        self.wall, self.passed = wall, 0.0
+        self.beats: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    def time(self) -> float:
+        return self.wall + self.passed
+
+    def sleep(self, seconds: float) -> None:
+        self.passed += seconds
+        self.beats()
+
+
+@pytest.fixture(params=[0, -70, 70, 86_400], ids="clock {:+d} s".format)
+def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of a newcomer, of which the wall clock may be wrong."""
+    clock = Clock(time.time() + request.param)
+    monkeypatch.setattr(lock, "time", clock)
+    return clock
+
+
+# Beside this process, but in a container; and on another machine.
+ELSEWHERE = [{"started": "this boot:pid:[1]|12345"}, {"host": "elsewhere", "started": ""}]
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_sweep_elsewhere_is_alive_while_its_heartbeat_changes(
+    store: Store, path: Path, clock: Clock, place: dict[str, object]
 ) -> None:
-    set_lock(path, host="elsewhere", heartbeat=time.time() - age)
-    if alive:
-        with pytest.raises(BatchlensError, match="in use by a sweep on elsewhere"):
-            Store.open_to_write(path, SWEEP)
-    else:
+    set_lock(path, **place)
+    clock.beats = lambda: set_lock(path, heartbeat=clock.passed) if clock.passed > 14 else None
+    with (
+        pytest.warns(UserWarning, match="watching 60 s for a sign of life"),
+        pytest.raises(BatchlensError, match="in use by a sweep on"),
+    ):
+        Store.open_to_write(path, SWEEP)
+    assert clock.passed < lock.DEAD_AFTER
+    store.add(make_trial())
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_sweep_elsewhere_is_dead_once_its_heartbeat_has_not_changed_for_long(
+    store: Store, path: Path, clock: Clock, place: dict[str, object]
+) -> None:
+    set_lock(path, **place)
+    with pytest.warns(UserWarning, match="watching 60 s for a sign of life"):
         Store.open_to_write(path, SWEEP).close()
+    assert clock.passed >= lock.DEAD_AFTER
+    with pytest.raises(BatchlensError, match="was taken over by another sweep"):
+        store.add(make_trial())
 
 
-def test_heartbeat_goes_on(store: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_lock(path, heartbeat=0.0)
-    store.beat()
-    monkeypatch.setattr(lock, "HEARTBEAT", -1.0)
-    store.beat()
-    set_lock(path, host="elsewhere")
+def test_store_that_was_taken_meanwhile_is_refused(store: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = lock.find_holder(store._connection)
+    assert holder is not None
+    monkeypatch.setattr(store_module, "find_dead", lambda *_: holder._replace(token="of the one that was dead"))
     with pytest.raises(BatchlensError, match="in use"):
         Store.open_to_write(path, SWEEP)
+
+
+def test_store_is_taken_over_where_one_asks_for_it(store: Store, path: Path) -> None:
+    with Store.open_to_write(path, SWEEP, take_over=True) as taker:
+        taker.add(make_trial(0))
+        with pytest.raises(BatchlensError, match=r"was taken over by another sweep\.$"):
+            store.add(make_trial(1))
+    with Store.open(path) as reader:
+        assert [trial.key.number for trial in reader.read_trials()] == [0]
+
+
+def test_process_that_the_system_hides_is_watched(store: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "process_start", lambda _: None)
+    holder = lock.find_holder(store._connection)
+    assert holder is not None
+    assert holder.is_dead is None
+
+
+def test_heartbeat_goes_on_and_changes_even_where_the_clock_is_set_back(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heartbeat() -> float:
+        found = lock.find_holder(store._connection)
+        assert found is not None
+        return found.heartbeat
+
+    before = heartbeat()
+    store.beat()
+    assert heartbeat() == before  # not yet due
+    monkeypatch.setattr(lock, "HEARTBEAT", -1.0)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    store.beat()
+    assert heartbeat() > before
 
 
 def test_full_disk_is_one_line_and_loses_nothing(store: Store, path: Path) -> None:

@@ -51,6 +51,8 @@ _FILE = click.Path(path_type=Path)
 @click.option("--no-pruning", is_flag=True, help="Let every trial run to its end; the winners are the same.")
 @click.option("--extend", is_flag=True, help="Widen search spaces near whose edge the winner is.")
 @click.option("--retry-failed", is_flag=True, help="Run trials again that failed in earlier runs.")
+@click.option("--take-over", is_flag=True,
+              help="Take the store from another sweep at once; that one can write no more.")  # fmt: skip
 @click.option("--workers", type=WHOLE, help="Processes of this machine; one per core by default.")
 @click.option("--ray", help="Address of a Ray cluster to run on instead, or auto.")
 @click.option("--cpus", type=WHOLE, default=1, show_default=True, help="Of each trial.")

@@ -85,6 +85,7 @@ def fill(
     repeats: int = 0,
     extend: bool = False,
     retry_failed: bool = False,
+    take_over: bool = False,
     data_dir: Path | None = None,
     device: str | None = None,
     watch: Watch | None = None,
@@ -115,7 +116,8 @@ def fill(
         threads=require_whole("cpus", cpus, 1),
         checkpoints=None if ray is not None else path.with_name(f"{path.name}.runs").absolute(),
     )
-    with Store.open_to_write(path, declaration, "" if shard is None else str(shard)) as store:
+    take_over = require_flag("take_over", take_over)
+    with Store.open_to_write(path, declaration, "" if shard is None else str(shard), take_over) as store:
         if retry_failed:
             store.drop_failed()
         spaces = {cell: sweep.space(cell) for cell in declaration.cells}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from batchlens.errors import BatchlensError
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._lock import TABLE as LOCK_TABLE
-from batchlens.sweep._lock import Lock, refuse_if_alive
+from batchlens.sweep._lock import Holder, Lock, find_dead
 from batchlens.sweep._search import Generation
 from batchlens.sweep._trial import Key, Trial
 
@@ -72,20 +72,23 @@ class Store:
         return store
 
     @classmethod
-    def open_to_write(cls, path: Path | str, declaration: Declaration, shard: str = "") -> "Store":
+    def open_to_write(
+        cls, path: Path | str, declaration: Declaration, shard: str = "", take_over: bool = False
+    ) -> "Store":
         """For the sweep `declaration`: created where there is none, locked until closed, refused where they differ.
 
-        More trials than the store was made for are taken up.
+        More trials than the store was made for are taken up. `take_over` takes it from a sweep that may be alive.
         """
         path = Path(path)
         store = cls(path, _connect(path, "rwc"))
         lock = Lock()
         try:
             version = store._version()
+            dead = None if version is None or take_over else store._find_dead()
             with store._transaction():
                 if version is None and not store._has_tables():
                     store._create(declaration, shard)
-                lock.take(store._connection, path)
+                lock.take(store._connection, path, dead, take_over)
                 store._grow(declaration, shard)
                 if store._old:
                     store._renew()
@@ -219,8 +222,11 @@ class Store:
 
     def refuse_if_locked(self) -> None:
         """Where a live sweep writes the store."""
+        self._find_dead()
+
+    def _find_dead(self) -> Holder | None:
         with _plain_errors(self.path):
-            refuse_if_alive(self._connection, self.path)
+            return find_dead(self._connection, self.path)
 
     def _create(self, declaration: Declaration, shard: str) -> None:
         for statement in _TABLES:

@@ -37,6 +37,7 @@ def run_sweep(
     repeats: int = 0,
     extend: bool = False,
     retry_failed: bool = False,
+    take_over: bool = False,
     workers: int | None = None,
     ray: str | None = None,
     cpus: int = 1,
@@ -69,6 +70,8 @@ def run_sweep(
         repeats: with how many other seeds each winner is trained again.
         extend: widens search spaces near whose edge the winner is, and goes on there.
         retry_failed: whether trials that failed in earlier runs are run again.
+        take_over: takes the store from a sweep that holds it, without watching it for a sign of life; that one can
+            write no more.
         workers: processes of this machine; one per core unless given.
         ray: the address of a Ray cluster to run on instead, or "auto".
         cpus: of each trial; a process of this machine uses as many threads.
@@ -111,6 +114,7 @@ def run_sweep(
         repeats=repeats,
         extend=extend,
         retry_failed=retry_failed,
+        take_over=take_over,
         data_dir=data_dir,
         device=device,
         watch=watch,

@@ -15,7 +15,7 @@ from batchlens.training.workloads import Workload
 
 
 class InProcessExecutor:
-    """An `Executor` of one trial at a time, which `wait` runs to its end."""
+    """An `Executor` of one trial at a time, which `wait` runs to its end; `beat` is called at every step."""
 
     size = 1
 
