@@ -28,7 +28,7 @@ def results(tmp_path: Path) -> list[CellResult]:
         for number, (status, taken) in enumerate(ENDS):
             position = {"learning_rate": 0.99 if number == 3 else 0.5, "momentum": 0.5}
             store.add(make_trial(Task(Key(*CELL, number), position, {}, 0, BUDGET), status, taken))
-        again = Task(Key(*CELL, 3, 1), {}, {}, 1, BUDGET)
+        again = Task(Key(*CELL, 3, 1), position, {}, 1, BUDGET)
         store.add(make_trial(again, "reached", 8))
         return cell_results(store)
 

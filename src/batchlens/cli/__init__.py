@@ -14,6 +14,7 @@ from batchlens import __version__
 from batchlens.cli.data import data_group
 from batchlens.cli.fitting import fit_command
 from batchlens.cli.sweeping import merge_command, report_command, sweep_command
+from batchlens.cli.terminal import plain
 from batchlens.cli.theory import reproduce_command, risk_command, schedule_command, steps_command
 from batchlens.cli.training import train_command
 from batchlens.errors import BatchlensError
@@ -49,7 +50,7 @@ def main() -> NoReturn:
     """Run a command; whatever goes wrong ends in one line on standard error."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = _Warnings().show
             cli(prog_name="batchlens", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -72,9 +73,16 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    """One line, without the place in the code that it comes from."""
-    click.echo(f"batchlens: {message}", err=True)
+class _Warnings:
+    """Each is one line, said once, without the place in the code that it comes from."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def show(self, message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in self._said:
+            self._said.add(str(message))
+            click.echo(f"batchlens: {_one_line(str(message))}", err=True)
 
 
 def _as_typed(name: str) -> str:
@@ -83,5 +91,10 @@ def _as_typed(name: str) -> str:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    click.echo(f"batchlens: {message}", err=True)
+    click.echo(f"batchlens: {_one_line(message)}", err=True)
     sys.exit(status)
+
+
+def _one_line(message: str) -> str:
+    """What came from outside may have line ends, and characters that steer a terminal."""
+    return plain(" ".join(message.splitlines()))

@@ -92,7 +92,10 @@ class Lock:
 def find_holder(connection: sqlite3.Connection) -> Holder | None:
     """Whoever holds the lock, dead or alive."""
     row = connection.execute("SELECT token, host, pid, started, heartbeat FROM lock").fetchone()
-    return None if row is None else Holder(*row)
+    if row is None:
+        return None
+    token, host, pid, started, heartbeat = row
+    return Holder(str(token), str(host), pid if isinstance(pid, int) else 0, str(started), heartbeat)
 
 
 def find_dead(connection: sqlite3.Connection, path: Path) -> Holder | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,9 +79,10 @@ class CellResult:
         return best
 
 
-def cell_results(store: Store) -> list[CellResult]:
-    """The results of every cell, in the order declared."""
-    declaration, generations, trials = store.declaration, store.generations(), store.read_trials()
+def cell_results(store: Store, trials: Sequence[Trial] | None = None) -> list[CellResult]:
+    """The results of every cell, in the order declared; `trials` are the store's, where they have been read."""
+    declaration, generations = store.declaration, store.generations()
+    trials = store.read_trials() if trials is None else trials
     grouped = group(trials)
     searches = [
         Search(cell, declaration.trials, generations[cell], grouped.get(cell, {})) for cell in declaration.cells

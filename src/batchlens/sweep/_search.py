@@ -65,7 +65,7 @@ class Search:
 
     def open_numbers(self) -> list[int]:
         """Numbers that surely belong to the search and have not ended; empty once it is complete."""
-        planned = range(self.first, self.first + self.trials)
+        planned = range(self.first + self.trials)  # earlier generations too, of which a damaged store may lack some
         if missing := [number for number in planned if number not in self.ended]:
             return missing
         following = next(number for number in range(planned.stop, self.limit + 1) if number not in self.ended)

@@ -5,8 +5,10 @@ Reading needs no torch.  The file works on network file systems: it has a rollba
 
 import json
 import sqlite3
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,8 +17,9 @@ from batchlens.errors import BatchlensError
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._lock import TABLE as LOCK_TABLE
 from batchlens.sweep._lock import Holder, Lock, find_dead
+from batchlens.sweep._reading import AS_IS, AS_JSON, COLUMNS, KEY, Row, declaration_of, generations_of, trials_of
 from batchlens.sweep._search import Generation
-from batchlens.sweep._trial import Key, Trial
+from batchlens.sweep._trial import Entry, Trial
 
 if TYPE_CHECKING:
     import pandas
@@ -42,10 +45,6 @@ _TABLES = (
     " relation TEXT NOT NULL, PRIMARY KEY (trial, step)) WITHOUT ROWID",
     LOCK_TABLE,
 )
-_KEY = ("optimizer", "batch_size", "number", "repeat")
-_AS_JSON = ("settings", "position", "versions", "notes")
-_AS_IS = ("status", "steps", "steps_taken", "metric", "seconds", "seed", "host", "reason")
-_COLUMNS = (*_KEY, *_AS_JSON, *_AS_IS)
 
 
 class Store:
@@ -55,10 +54,11 @@ class Store:
         self.path, self._connection = path, connection
         self._lock: Lock | None = None
         self._old = False
+        self._lost: dict[str, None] = {}
 
     @classmethod
     def open(cls, path: Path | str) -> "Store":
-        """For reading, while a sweep writes too."""
+        """For reading, while a sweep writes too; of a damaged store what can be read, with a warning at the end."""
         path = Path(path)
         if not path.is_file():
             raise BatchlensError(f"{path} is not a file.")
@@ -117,11 +117,21 @@ class Store:
         except BatchlensError:
             if error is None:
                 raise
+        if error is None and self._lost:
+            warnings.warn(f"{self.path} is damaged: {self.lost}.", stacklevel=2)
+
+    @property
+    def lost(self) -> str:
+        """In words, what could not be read so far; empty where nothing is damaged."""
+        return "; ".join(self._lost)
 
     @property
     def declaration(self) -> Declaration:
         """The sweep that the store is of."""
-        return Declaration.from_json(self._meta("declaration"))
+        try:
+            return declaration_of(self._meta("declaration"))
+        except ValueError as error:
+            raise BatchlensError(f"{self.path} is damaged: {error}, and nothing else can be told without it.") from None
 
     @property
     def shard(self) -> str:
@@ -130,38 +140,35 @@ class Store:
 
     def generations(self) -> dict[Cell, list[Generation]]:
         """The boxes that were searched, of every cell."""
-        spaces = self.declaration.spaces
-        found = {
-            cell: [Generation(0, dict.fromkeys(spaces[cell.optimizer], (0.0, 1.0)))] for cell in self.declaration.cells
-        }
-        rows = self._rows("SELECT optimizer, batch_size, first, box FROM generations ORDER BY first")
-        for optimizer, batch_size, first, box in rows:
-            ends = {name: (low, high) for name, (low, high) in json.loads(box).items()}
-            found[Cell(optimizer, batch_size)].append(Generation(first, ends))
+        columns = "optimizer, batch_size, first, box"
+        rows = self._all_rows(columns, "generations", ("optimizer", "batch_size", "first"), "the boxes searched")
+        found, bad = generations_of(rows, self.declaration)
+        if bad:
+            self._lose(f"{bad} widened search {'space' if bad == 1 else 'spaces'} cannot be read")
         return found
 
     def read_trials(self, histories: bool = False) -> list[Trial]:
-        """Every trial that has ended; without histories unless asked for."""
-        rows = self._trial_rows()
-        entries: dict[int, list[tuple[int, float, str]]] = {}
-        if histories:
-            for trial, *entry in self._rows("SELECT trial, step, metric, relation FROM histories ORDER BY trial, step"):
-                entries.setdefault(trial, []).append((entry[0], _number(entry[1]), entry[2]))
-        return [_trial(row, tuple(entries.get(row[0], ()))) for row in rows]
+        """Every trial that has ended, by its key; without histories unless asked for."""
+        found = self._numbered_trials()
+        if not histories:
+            return [trial for _, trial in found]
+        entries: dict[int, list[Entry]] = {}
+        for trial, *entry in self._history_rows():
+            entries.setdefault(trial, []).append((entry[0], _number(entry[1]), entry[2]))
+        return [replace(trial, history=tuple(entries.get(identity, ()))) for identity, trial in found]
 
     def trials(self) -> "pandas.DataFrame":
         """One row per trial, one column per setting and per version."""
         import pandas
 
-        frame = pandas.DataFrame([row[1:] for row in self._trial_rows()], columns=list(_COLUMNS))
-        settings, versions, notes = (frame.pop(name).map(json.loads) for name in ("settings", "versions", "notes"))
-        rest = frame.drop(columns="position").astype({"steps": "Int64", "metric": "float64"})
+        trials = self.read_trials()
+        told = pandas.DataFrame([[getattr(trial, name) for name in AS_IS] for trial in trials], columns=list(AS_IS))
         columns = [
-            rest.iloc[:, : len(_KEY)],
-            pandas.DataFrame(settings.tolist(), index=rest.index),
-            rest.iloc[:, len(_KEY) :],
-            notes.map("; ".join).to_frame("notes"),
-            pandas.DataFrame(versions.tolist(), index=rest.index).add_suffix("_version"),
+            pandas.DataFrame([trial.key for trial in trials], columns=list(KEY)),
+            pandas.DataFrame([trial.settings for trial in trials], index=told.index),
+            told.astype({"steps": "Int64", "metric": "float64"}),
+            pandas.DataFrame({"notes": ["; ".join(trial.notes) for trial in trials]}, index=told.index),
+            pandas.DataFrame([trial.versions for trial in trials], index=told.index).add_suffix("_version"),
         ]
         return pandas.concat(columns, axis=1)
 
@@ -169,12 +176,11 @@ class Store:
         """Every evaluation of every trial; where `relation` is not "=", the metric is a bound."""
         import pandas
 
-        rows = self._rows(
-            f"SELECT {', '.join(_KEY)}, h.step, h.metric, h.relation FROM histories AS h JOIN trials ON h.trial = id"
-            f" ORDER BY {', '.join(_KEY)}, h.step"
-        )
-        columns = [*_KEY, "step", "metric", "relation"]
-        return pandas.DataFrame(rows, columns=columns).astype({"metric": "float64"})
+        keys = {identity: trial.key for identity, trial in self._numbered_trials()}
+        rows = [(*keys[trial], *entry) for trial, *entry in self._history_rows() if trial in keys]
+        columns = [*KEY, "step", "metric", "relation"]
+        frame = pandas.DataFrame(rows, columns=columns).astype({"metric": "float64"})
+        return frame.sort_values([*KEY, "step"], kind="stable", ignore_index=True)
 
     def add(self, trial: Trial) -> None:
         """Keeps a trial; when this returns, it is on the disk."""
@@ -190,10 +196,10 @@ class Store:
 
     def insert(self, trial: Trial) -> None:
         """Inside a transaction."""
-        values = [*trial.key, *(_as_json(getattr(trial, name)) for name in _AS_JSON)]
-        values += [getattr(trial, name) for name in _AS_IS]
+        values = [*trial.key, *(_as_json(getattr(trial, name)) for name in AS_JSON)]
+        values += [getattr(trial, name) for name in AS_IS]
         marks = ", ".join("?" * len(values))
-        columns = ", ".join(_COLUMNS)
+        columns = ", ".join(COLUMNS)
         identity = self._connection.execute(f"INSERT INTO trials ({columns}) VALUES ({marks})", values).lastrowid
         rows = [(identity, *entry) for entry in trial.history]
         self._connection.executemany("INSERT OR REPLACE INTO histories VALUES (?, ?, ?, ?)", rows)
@@ -243,9 +249,48 @@ class Store:
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
         self._old = False
 
-    def _trial_rows(self) -> list[tuple[Any, ...]]:
-        names = {name: _IN_VERSION_1.get(name, name) if self._old else name for name in _COLUMNS}
-        return self._rows(f"SELECT id, {', '.join(names.values())} FROM trials ORDER BY {', '.join(_KEY)}")
+    def _numbered_trials(self) -> list[tuple[int, Trial]]:
+        """Trials by their keys, each with the number of its row."""
+        names = [_IN_VERSION_1.get(name, name) if self._old else name for name in COLUMNS]
+        rows = self._all_rows(f"id, {', '.join(names)}", "trials", ("id",), "trials")
+        found, bad = trials_of(rows, self.declaration)
+        if bad:
+            self._lose(f"{bad:,} of {len(rows):,} trials cannot be read")
+        return found
+
+    def _history_rows(self) -> list[Row]:
+        rows = self._all_rows("trial, step, metric, relation", "histories", ("trial", "step"), "histories")
+        return [row for row in rows if isinstance(row[1], int) and isinstance(row[3], str) and _is_real(row[2])]
+
+    def _all_rows(self, columns: str, table: str, order: tuple[str, ...], what: str) -> list[Row]:
+        """A table from its first row on, and where it breaks off also from its last one back.
+
+        By the order in which it lies in the file: an index may be damaged as well, and lead to other rows.
+        """
+        query = f"SELECT {columns} FROM {table} ORDER BY "
+        found: list[Row] = []
+        try:
+            with _plain_errors(self.path):
+                found.extend(self._connection.execute(query + ", ".join(order)))
+            return found
+        except BatchlensError as error:
+            if not _is_damage(error.__cause__):
+                raise
+            backwards: list[Row] = []
+            with suppress(sqlite3.Error, UnicodeDecodeError):
+                backwards.extend(self._connection.execute(query + ", ".join(f"{name} DESC" for name in order)))
+        rows = list(dict.fromkeys([*found, *reversed(backwards)]))
+        self._lose(f"of its {what} {len(rows):,} can be read, and others not")
+        return rows
+
+    def _lose(self, what: str) -> None:
+        """Notes what cannot be read; a sweep does not go on with a part."""
+        if self._lock is not None:
+            raise BatchlensError(
+                f"{self.path} is damaged: {what}. What can be read is kept by `batchlens merge NEW {self.path}`, and a "
+                "sweep can go on with that."
+            )
+        self._lost[what] = None
 
     def _grow(self, asked: Declaration, shard: str) -> None:
         """Checks that what is asked for is what the store is of, but for more trials."""
@@ -278,7 +323,10 @@ class Store:
         return self._connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
 
     def _meta(self, name: str) -> str:
-        return str(self._rows("SELECT value FROM meta WHERE name = ?", (name,))[0][0])
+        rows = self._rows("SELECT value FROM meta WHERE name = ?", (name,))
+        if not rows:
+            raise BatchlensError(f"{self.path} is damaged: its {name} is missing, and nothing can be told without it.")
+        return str(rows[0][0])
 
     def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with _plain_errors(self.path):
@@ -315,6 +363,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.text_factory = _text
         except BaseException:
             connection.close()
             raise
@@ -325,11 +374,11 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def _plain_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise BatchlensError(_explain(path, error)) from error
 
 
-def _explain(path: Path, error: sqlite3.Error) -> str:
+def _explain(path: Path, error: Exception) -> str:
     match getattr(error, "sqlite_errorname", ""):
         case "SQLITE_NOTADB":
             return f"{path} is not a sweep's store."
@@ -339,16 +388,20 @@ def _explain(path: Path, error: sqlite3.Error) -> str:
             return f"{path} is locked by another process."
         case "SQLITE_CANTOPEN":
             return f"{path} cannot be opened: is its folder there, and may you write to it?"
+        case "SQLITE_READONLY":
+            return f"{path} cannot be written: it, or its folder, is read-only."
+    if _is_damage(error):
+        return f"{path} is damaged, and nothing of it can be read ({error})."
     return f"{path}: {error}."
 
 
-def _trial(row: tuple[Any, ...], history: tuple[tuple[int, float, str], ...]) -> Trial:
-    values = dict(zip(_COLUMNS, row[1:], strict=True))
-    key = Key(*(values.pop(name) for name in _KEY))
-    for name in _AS_JSON:
-        values[name] = json.loads(values[name])
-    values["notes"] = tuple(values["notes"])
-    return Trial(key=key, history=history, **values)
+def _is_damage(error: BaseException | None) -> bool:
+    """What SQLite says of a file in which something is not as it was written."""
+    if isinstance(error, UnicodeDecodeError):  # of names that SQLite quotes
+        return True
+    name = getattr(error, "sqlite_errorname", "")
+    damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT", "SQLITE_IOERR_SHORT_READ"))
+    return damaged or name in ("SQLITE_ERROR", "SQLITE_TOOBIG", "SQLITE_NOMEM", "SQLITE_SCHEMA")
 
 
 def _as_json(value: Mapping[str, Any] | tuple[str, ...]) -> str:
@@ -358,3 +411,12 @@ def _as_json(value: Mapping[str, Any] | tuple[str, ...]) -> str:
 def _number(value: float | None) -> float:
     """SQLite keeps NaN as NULL."""
     return float("nan") if value is None else value
+
+
+def _is_real(value: object) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
+def _text(value: bytes) -> str:
+    """Text of which some bytes are damaged is not what any trial says, but no reason to stop."""
+    return value.decode(errors="replace")

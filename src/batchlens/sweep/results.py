@@ -38,6 +38,7 @@ class SweepResult(Result):
         seconds: of all trials.
         steps_saved: by pruning, at most.
         notes: what a reader should know, by optimizer, such as which parameters K-FAC does not precondition.
+        lost: what of a damaged store could not be read, in words.
         summary: what the run that just ended did; None where the store was only read.
 
     >>> import tempfile
@@ -57,6 +58,7 @@ class SweepResult(Result):
     seconds: float
     steps_saved: int
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lost: str = ""
     summary: "Summary | None" = None
 
     @property
@@ -137,12 +139,15 @@ class SweepResult(Result):
             "ended": self.ended,
             "steps_saved_at_most": self.steps_saved,
             "notes": {name: list(found) for name, found in self.notes.items()},
+            "lost": self.lost,
             "curves": [curve_document(entry) for entry in self.measured],
         }
 
 
 def read_sweep(path: Path | str) -> SweepResult:
     """What a sweep's store says, while the sweep runs or afterwards; needs no torch.
+
+    Of a damaged store what can be read counts, with a warning that says what cannot.
 
     Arguments:
         path: the file that `run_sweep` or `batchlens sweep --store` made.
@@ -158,7 +163,7 @@ def read_sweep(path: Path | str) -> SweepResult:
 
 def _read(store: Store) -> SweepResult:
     declaration, trials = store.declaration, store.read_trials()
-    results = cell_results(store)
+    results = cell_results(store, trials)
     seeded = list(enumerate(results))
     return SweepResult(
         path=store.path,
@@ -174,6 +179,7 @@ def _read(store: Store) -> SweepResult:
         seconds=sum(trial.seconds for trial in trials),
         steps_saved=sum(result.steps_saved for result in results),
         notes=_gather_notes(trials),
+        lost=store.lost,
     )
 
 

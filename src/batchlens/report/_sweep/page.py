@@ -192,11 +192,13 @@ def _lead(sweep: SweepResult) -> str:
     where = "training" if declaration.target_on == "train" else "validation"
     part = f" This is shard {sweep.shard} only: its winners are not yet those of the sweep." if sweep.shard else ""
     unfinished = "" if sweep.complete or sweep.shard else " The sweep is not finished; what is here may still change."
+    lost = f" The store is damaged: {sweep.lost}. This is of the rest." if sweep.lost else ""
     optimizers, sizes = len(declaration.optimizers), len(declaration.batch_sizes)
     return (
         f"{optimizers} optimizer{'s' * (optimizers > 1)} at {sizes} batch size{'s' * (sizes > 1)} on the workload "
         f"{declaration.workload} ({declaration.size} size): for each pair, a search of {declaration.trials} trials for "
-        f"the settings that reach {declaration.target:g} on the {where} set in the fewest steps.{part}{unfinished}"
+        f"the settings that reach {declaration.target:g} on the {where} set in the fewest steps."
+        f"{part}{unfinished}{lost}"
     )
 
 

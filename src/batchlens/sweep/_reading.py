@@ -1,0 +1,104 @@
+"""From the rows of a store to trials: a row that says something impossible is damaged."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from batchlens.optimizers import OPTIMIZERS, base_of
+from batchlens.sweep._declaration import Cell, Declaration
+from batchlens.sweep._search import Generation
+from batchlens.sweep._trial import Key, Status, Trial
+
+KEY = ("optimizer", "batch_size", "number", "repeat")
+AS_JSON = ("settings", "position", "versions", "notes")
+AS_IS = ("status", "steps", "steps_taken", "metric", "seconds", "seed", "host", "reason")
+COLUMNS = (*KEY, *AS_JSON, *AS_IS)
+
+Row = tuple[Any, ...]
+
+
+def declaration_of(text: object) -> Declaration:
+    """The sweep that a store is of; ValueError where it cannot be read."""
+    try:
+        declaration = Declaration.from_json(str(text))
+        known = [base_of(name) in OPTIMIZERS for name in declaration.optimizers]
+        texts = (declaration.workload, declaration.size, declaration.target_on, declaration.source)
+        if not all(known) or not all(isinstance(text, str) for text in texts):
+            raise ValueError
+        if any(not declaration.spaces[name] for name in declaration.optimizers):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise ValueError("its declaration cannot be read") from None
+    return declaration
+
+
+def trials_of(rows: Iterable[Row], declaration: Declaration) -> tuple[list[tuple[int, Trial]], int]:
+    """Those trials that can be read, with the numbers of their rows, by key; and how many cannot."""
+    found: dict[Key, tuple[int, Trial]] = {}
+    spaces = {cell: set(declaration.spaces[cell.optimizer]) for cell in declaration.cells}
+    bad, twice = 0, set[Key]()
+    for row in rows:
+        try:
+            trial = _trial(row, spaces)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            bad += 1
+            continue
+        if trial.key in found:
+            twice.add(trial.key)
+            bad += 1
+        else:
+            found[trial.key] = row[0], trial
+    for key in twice:  # there is no telling which of them is right
+        del found[key]
+    return [found[key] for key in sorted(found)], bad + len(twice)
+
+
+def generations_of(rows: Iterable[Row], declaration: Declaration) -> tuple[dict[Cell, list[Generation]], int]:
+    """The boxes that were searched, of every cell; and how many cannot be read."""
+    spaces = declaration.spaces
+    found = {cell: [Generation(0, dict.fromkeys(spaces[cell.optimizer], (0.0, 1.0)))] for cell in declaration.cells}
+    bad = 0
+    for optimizer, batch_size, first, box in rows:
+        try:
+            boxes = found[Cell(optimizer, batch_size)]
+            ends = {name: (float(low), float(high)) for name, (low, high) in json.loads(box).items()}
+            _require(ends.keys() == boxes[0].box.keys())
+            _require(isinstance(first, int) and first > boxes[-1].first)
+            _require(all(-math.inf < low < high < math.inf for low, high in ends.values()))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            bad += 1
+        else:
+            boxes.append(Generation(first, ends))
+    return found, bad
+
+
+def _trial(row: Row, spaces: Mapping[Cell, set[str]]) -> Trial:
+    values = dict(zip(COLUMNS, row[1:], strict=True))
+    key = Key(*(values.pop(name) for name in KEY))
+    for name in AS_JSON:
+        values[name] = json.loads(values[name])
+    values["notes"] = tuple(values["notes"])
+    trial = Trial(key=key, **values)
+    _require(key.cell in spaces and _is_count(key.number) and _is_count(key.repeat))
+    _require(trial.position.keys() <= spaces[key.cell])
+    _require(all(map(_is_number, (*trial.position.values(), *trial.settings.values(), trial.seconds))))
+    _require(trial.status in get_args(Status) and _is_count(trial.steps_taken) and _is_count(trial.seed))
+    _require(_is_count(trial.steps) if trial.status == "reached" else trial.steps is None)
+    _require(trial.metric is None or isinstance(trial.metric, int | float))
+    texts = (trial.host, trial.reason, *trial.notes, *trial.versions, *trial.versions.values(), *trial.settings)
+    _require(all(isinstance(text, str) for text in texts))
+    return trial
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
