@@ -17,16 +17,16 @@ import batchlens
 
 PACKAGE = "batchlens"
 
-BASE = {"_arrays", "_drawing", "_results", "_shapes", "checks", "errors", "extras", "optimizers"}
+BASE = {"_arrays", "_drawing", "_results", "_shapes", "_checks", "errors", "_extras", "optimizers"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "checks": {"_arrays"},
+    "_checks": {"_arrays"},
     "_arrays": set(),
     "_drawing": {"optimizers"},
     "_results": set(),
     "_shapes": {"_arrays"},
     "optimizers": set(),
-    "extras": {"errors"},
+    "_extras": {"errors"},
     "scaling": BASE,
     "theory": {"scaling"} | BASE,
     "kfac": BASE,
@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
-TORCH_FREE = ("checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves")
+TORCH_FREE = ("_checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves")
 NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
 
 

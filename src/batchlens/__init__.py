@@ -137,7 +137,7 @@ if not TYPE_CHECKING:  # a type checker that saw this would accept misspelt name
         try:
             module = import_module(f"{__name__}.{_MODULE_OF[name]}")
         except ImportError as error:
-            from batchlens.extras import missing
+            from batchlens._extras import missing
 
             raise missing(error, name) from None
         value = globals()[name] = getattr(module, name)

@@ -13,3 +13,7 @@ class BatchlensError(Exception):
     ...     print(error)
     nothing.sqlite is not a file.
     """
+
+
+class MissingExtra(BatchlensError, ImportError):
+    """An optional dependency that is not installed; the message says what to install."""

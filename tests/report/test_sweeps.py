@@ -25,9 +25,9 @@ from batchlens.report._sweep.page import plan_panels, write_sweep_report
 from batchlens.scaling._critical import DEFINITIONS
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import critical_batch_size
+from batchlens.sweep._cells import cell_results
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
 from batchlens.sweep._declaration import Declaration
-from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Status, Trial
 from batchlens.sweep.results import SweepResult, read_sweep

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from batchlens.sweep._cells import cell_results
 from batchlens.sweep._declaration import Declaration
-from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Task
 from batchlens.sweep.results import read_sweep

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
+from batchlens.sweep._cells import cell_results
 from batchlens.sweep._declare import declare
 from batchlens.sweep._filling import fill
-from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")]

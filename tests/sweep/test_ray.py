@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from batchlens.errors import BatchlensError
+from batchlens.sweep._cells import cell_results
 from batchlens.sweep._declare import declare
 from batchlens.sweep._filling import fill
 from batchlens.sweep._progress import Progress
-from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep.results import read_sweep
 

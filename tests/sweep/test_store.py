@@ -94,7 +94,7 @@ def test_generations_are_kept(store: Store) -> None:
 def test_reading_needs_no_torch(store: Store, path: Path) -> None:
     store.add(make_trial())
     code = (
-        "import sys; from batchlens.sweep._store import Store; from batchlens.sweep._results import cell_results\n"
+        "import sys; from batchlens.sweep._store import Store; from batchlens.sweep._cells import cell_results\n"
         f"with Store.open({str(path)!r}) as store: cell_results(store), store.trials(), store.histories()\n"
         "assert 'torch' not in sys.modules"
     )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import batchlens as bl
+from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import Lines, is_watched, progress_bar
 from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, plain, print_json, print_table
-from batchlens.extras import import_extra
 
 if TYPE_CHECKING:
     from rich.console import Group

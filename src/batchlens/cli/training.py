@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import Lines, is_watched
 from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, plain, print_json, print_table
-from batchlens.extras import import_extra
 
 if TYPE_CHECKING:
     from batchlens.training._arguments import Arguments

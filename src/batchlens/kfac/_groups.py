@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from batchlens.checks import require_number
+from batchlens._checks import require_number
 
 _CHECKS: dict[str, Any] = {
     "lr": lambda value: require_number("lr", value, 0),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from batchlens.checks import require_choice, require_flag, require_instance, require_number, require_whole
+from batchlens._checks import require_choice, require_flag, require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.kfac._graph import Capture, leave_call
 from batchlens.kfac._groups import check_setting, make_groups

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from batchlens.checks import require_number
+from batchlens._checks import require_number
 from batchlens.errors import BatchlensError
 from batchlens.scaling.curve import ScalingCurve
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlens._arrays import FloatArray
+from batchlens._checks import require_choice, require_number
 from batchlens._results import Result, axes_or_new, short
-from batchlens.checks import require_choice, require_number
 from batchlens.scaling import _critical
 from batchlens.scaling._critical import DEFINITIONS, RELATIONS, UNFINISHED, Definition, Relation, Steps
 from batchlens.scaling._intervals import Interval

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchlens._checks import require_number, require_whole
 from batchlens._results import Result, axes_or_new, short
-from batchlens.checks import require_number, require_whole
 from batchlens.scaling._critical import DEFINITIONS, Definition, fit_curves
 from batchlens.scaling._intervals import Estimate
 from batchlens.scaling._resampling import Prediction, critical_interval, predict_steps, resample

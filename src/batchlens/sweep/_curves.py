@@ -16,8 +16,8 @@ from batchlens.optimizers import OPTIMIZERS, base_of
 from batchlens.scaling._critical import DEFINITIONS, UNFINISHED, Definition
 from batchlens.scaling._intervals import Estimate, Interval, critical_ends, interval_of_logs, percentile_interval
 from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve
+from batchlens.sweep._cells import CellResult
 from batchlens.sweep._declaration import Declaration
-from batchlens.sweep._results import CellResult
 
 RESAMPLES = 1000
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
-from batchlens.checks import require_number, require_whole
+from batchlens._checks import require_number, require_whole
 
 # A cell is given up after this many times the trials asked for, however many of them diverged.
 MOST_NUMBERS = 5

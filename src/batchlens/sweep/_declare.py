@@ -10,7 +10,7 @@ from types import CodeType, FunctionType
 
 import torch
 
-from batchlens.checks import require_choice, require_sequence, require_whole
+from batchlens._checks import require_choice, require_sequence, require_whole
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._search import Box
 from batchlens.training._arguments import check_arguments

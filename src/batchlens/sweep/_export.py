@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep._results import CellResult
+from batchlens.sweep._cells import CellResult
 
 if TYPE_CHECKING:
     import pandas

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from batchlens.checks import require_flag, require_whole
+from batchlens._checks import require_flag, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.sweep._declaration import Cell, Shard
 from batchlens.sweep._declare import DeclaredSweep

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from batchlens._results import Result, axes_or_new
 from batchlens.scaling.curve import ScalingCurve
+from batchlens.sweep._cells import cell_results
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, curve_document, measure
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._export import results_table, write_tables
-from batchlens.sweep._results import cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Trial
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchlens.checks import require_number, require_sequence
+from batchlens._checks import require_number, require_sequence
 from batchlens.sweep._declaration import Shard
 from batchlens.sweep._declare import declare
 from batchlens.sweep._filling import SweepInterrupted, fill

@@ -3,7 +3,7 @@
 import numpy as np
 
 from batchlens._arrays import IntArray
-from batchlens.checks import require_number, require_whole
+from batchlens._checks import require_number, require_whole
 
 # Where searches give up.
 MAX_STEPS = 10**12

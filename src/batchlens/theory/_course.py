@@ -21,7 +21,7 @@ from scipy.optimize import Bounds, minimize
 from threadpoolctl import ThreadpoolController
 
 from batchlens._arrays import FloatArray, IntArray
-from batchlens.checks import require_choice, require_instance, require_number, require_whole
+from batchlens._checks import require_choice, require_instance, require_number, require_whole
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
 from batchlens.theory._cells import best_constant
 from batchlens.theory._kernels.path import momentum_path, sgd_path

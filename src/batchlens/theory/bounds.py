@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from batchlens.checks import require_choice, require_instance, require_number
+from batchlens._checks import require_choice, require_instance, require_number
 from batchlens.theory._arguments import require_batch_size
 from batchlens.theory._types import Bound
 from batchlens.theory.problem import NoisyQuadratic

@@ -10,7 +10,7 @@ motion follows.
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens.checks import require_number
+from batchlens._checks import require_number
 from batchlens.theory._arguments import require_batch_size, require_steps
 from batchlens.theory._coordinates import weights_at
 from batchlens.theory._kernels.update import rate_limit

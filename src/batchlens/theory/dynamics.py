@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
+from batchlens._checks import require_instance
 from batchlens._results import Result, axes_or_new
-from batchlens.checks import require_instance
 from batchlens.theory._arguments import require_batch_size, require_steps
 from batchlens.theory._coordinates import lift, lifts, preconditioned, weights, weights_at
 from batchlens.theory._kernels import risks

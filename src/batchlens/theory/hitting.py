@@ -7,7 +7,7 @@ steady state, and an unstable rule may dip before it blows up.  The search is ex
 
 from typing import NamedTuple
 
-from batchlens.checks import require_instance, require_number, require_whole
+from batchlens._checks import require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
 from batchlens.theory._coordinates import lift, lifts, weights_at

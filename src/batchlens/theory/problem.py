@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlens._arrays import FloatArray
+from batchlens._checks import require_choice, require_number, require_vector, require_whole
 from batchlens._results import Result, axes_or_new
-from batchlens.checks import require_choice, require_number, require_vector, require_whole
 from batchlens.theory._types import Rounding
 
 if TYPE_CHECKING:

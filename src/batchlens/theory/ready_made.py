@@ -9,8 +9,8 @@ from scipy.ndimage import minimum_filter
 from scipy.optimize import minimize_scalar
 
 from batchlens._arrays import FloatArray
+from batchlens._checks import require_choice, require_number, require_whole
 from batchlens._shapes import SHAPES
-from batchlens.checks import require_choice, require_number, require_whole
 from batchlens.theory._arguments import MAX_STEPS
 from batchlens.theory._course import Course, Plan, make_course, split_evenly
 from batchlens.theory.problem import NoisyQuadratic

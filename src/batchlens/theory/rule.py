@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens.checks import require_flag, require_number
+from batchlens._checks import require_flag, require_number
 from batchlens.optimizers import averaged
 from batchlens.theory._coordinates import preconditioned
 

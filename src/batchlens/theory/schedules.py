@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
+from batchlens._checks import require_number, require_sequence, require_vector, require_whole
 from batchlens._results import Result, axes_or_new
-from batchlens.checks import require_number, require_sequence, require_vector, require_whole
 from batchlens.theory._arguments import MAX_STEPS
 from batchlens.theory._course import Course, Plan, make_course
 from batchlens.theory._units import require_rate

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchlens._checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens._results import Result, axes_or_new
-from batchlens.checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens.optimizers import FAMILIES
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size

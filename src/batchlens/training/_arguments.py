@@ -9,8 +9,8 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from batchlens import __version__
+from batchlens._checks import require_choice, require_flag, require_instance, require_whole
 from batchlens._shapes import SHAPES
-from batchlens.checks import require_choice, require_flag, require_instance, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.optimizers import base_of
 from batchlens.training._recipes import Recipe, Setting, check_settings, recipe_named

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from batchlens.checks import require_number, require_whole
+from batchlens._checks import require_number, require_whole
 from batchlens.kfac import KFAC
 from batchlens.optimizers import averaged, base_of, is_averaged
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import nn
 
+from batchlens._checks import require_choice, require_instance, require_whole
 from batchlens._shapes import SHAPES
-from batchlens.checks import require_choice, require_instance, require_whole
 from batchlens.training.data.loading import Dataset
 from batchlens.training.metrics import ACCURACY, Metric, Scores, cross_entropies
 from batchlens.training.spaces import Space, search_spaces

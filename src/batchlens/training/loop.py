@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Unpack
 
-from batchlens.checks import require_whole
+from batchlens._checks import require_whole
 from batchlens.training._arguments import Options, check_arguments, load_data
 from batchlens.training._checkpoint import prepare_checkpoint
 from batchlens.training._recipes import Recipe

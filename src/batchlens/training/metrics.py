@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from batchlens.checks import require_number
+from batchlens._checks import require_number
 
 __all__ = [
     "ACCURACY",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from batchlens.checks import require_choice, require_number
+from batchlens._checks import require_choice, require_number
 from batchlens.optimizers import averaged
 
 __all__ = ["Range", "Scale", "Space", "search_spaces"]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from batchlens.checks import require_choice, require_instance
+from batchlens._checks import require_choice, require_instance
 from batchlens.training._published import PUBLISHED
 from batchlens.training._workload import SIZES, Workload
 from batchlens.training._workload_files import workload_in

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from batchlens.checks import require_number
+from batchlens._checks import require_number
 from batchlens.report._page.numbers import frame_of, stack
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._arguments import MAX_STEPS

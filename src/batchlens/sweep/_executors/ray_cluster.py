@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from batchlens._extras import import_extra
 from batchlens.errors import BatchlensError
-from batchlens.extras import import_extra
 from batchlens.sweep._declaration import Cell
 from batchlens.sweep._executors.executor import Ended
 from batchlens.sweep._trial import Key

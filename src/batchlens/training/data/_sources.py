@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from batchlens.checks import require_choice
+from batchlens._checks import require_choice
 from batchlens.errors import BatchlensError
 from batchlens.training.data._catalogue import NAMES, SOURCES, Content, Source
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from batchlens.checks import require_whole
+from batchlens._checks import require_whole
+from batchlens._extras import import_extra
 from batchlens.errors import BatchlensError
-from batchlens.extras import import_extra
 from batchlens.training.data._sources import find_dataset_folder, read_shard, remedy, require_shards
 
 Tokens = npt.NDArray[np.int32]

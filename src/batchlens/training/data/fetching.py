@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
-from batchlens.checks import require_choice
+from batchlens._checks import require_choice
+from batchlens._extras import import_extra
 from batchlens.errors import BatchlensError
-from batchlens.extras import import_extra
 from batchlens.training.data._catalogue import NAMES, SOURCES, Source
 from batchlens.training.data._sources import (
     BROKEN,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from batchlens.checks import require_choice, require_whole
+from batchlens._checks import require_choice, require_whole
 from batchlens.training.data._catalogue import NAMES
 from batchlens.training.data._sources import read_files
 

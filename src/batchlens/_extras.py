@@ -3,14 +3,10 @@
 from importlib import import_module
 from typing import Any
 
-from batchlens.errors import BatchlensError
+from batchlens.errors import MissingExtra
 
 # Which extra of batchlens brings a module.
 _EXTRA_OF = {"torch": "train", "pooch": "train", "requests": "train", "sentencepiece": "train", "ray": "cluster"}
-
-
-class MissingExtra(BatchlensError, ImportError):
-    """A dependency that is optional, and not installed."""
 
 
 def import_extra(module: str) -> Any:

@@ -6,8 +6,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from batchlens.sweep._cells import CellResult, cell_results
 from batchlens.sweep._declaration import Cell
-from batchlens.sweep._results import CellResult, cell_results
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Status, Task
 from tests.sweep.simulation import BUDGET, make_declaration, make_trial
