@@ -2,7 +2,8 @@
 
 A shape says which part of the peak learning rate is used as training goes on. Progress counts from 0 to 1; a step, or
 a piece of several, covers the progress from `begin` to `end`. Decay goes by where it begins, warm-up by where it ends,
-so that the first step moves and the last one still counts.
+so that the first step moves and the last one still counts. The theory follows a shape in pieces of several steps, each
+with the learning rate of its middle: between the two, schedules of few steps differ by up to half a piece.
 """
 
 from collections.abc import Callable, Mapping

@@ -25,7 +25,6 @@ from batchlens.optimizers import FAMILIES
 
 if TYPE_CHECKING:
     from batchlens.theory.problem import NoisyQuadratic
-    from batchlens.theory.rule import UpdateRule
 
 
 @click.command("risk")
@@ -58,7 +57,9 @@ def risk_command(
     if as_json:
         print_json(document)
     else:
-        print_table(f"{_describe(rule)}, batch size {batch_size:g}", document)
+        from batchlens.theory._showing import describe
+
+        print_table(f"{describe(rule)}, batch size {batch_size:g}", document)
 
 
 @click.command("steps")
@@ -215,10 +216,3 @@ def _problem(dim: int, exponent: float, bins: int, rounding: Any) -> "NoisyQuadr
         raise click.UsageError(f"--bins must be at least 0, got {bins}.")
     problem = bl.NoisyQuadratic.power_law(dim, exponent)
     return problem if bins == 0 else problem.binned(bins, rounding)
-
-
-def _describe(rule: "UpdateRule") -> str:
-    words = [f"{rule.family}, learning rate {rule.learning_rate:g}"]
-    words += [f"{name} {value:g}" for name in ("momentum", "averaging", "power")
-              if (value := getattr(rule, name))]  # fmt: skip
-    return ", ".join(words)

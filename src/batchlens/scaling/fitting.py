@@ -98,9 +98,9 @@ class FittedRuns(Result):
                 for found, interval in self.estimates
             ],
             "least_steps": self.least_steps,
-            "predictions": [entry._asdict() for entry in self.predictions],
-            "fastest": self.fastest,
-            "cheapest": self.cheapest,
+            "predictions": [{**entry._asdict(), "batch_size": short(entry.batch_size)} for entry in self.predictions],
+            "fastest": None if self.fastest is None else short(self.fastest),
+            "cheapest": None if self.cheapest is None else short(self.cheapest),
         }
 
 
