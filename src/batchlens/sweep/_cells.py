@@ -10,9 +10,14 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.sweep._declaration import Cell, Declaration
-from batchlens.sweep._search import Edge, Search, counted, group
+from batchlens.sweep._search import Edge, Search, counted, group, ranked
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Trial
+
+# Draws that the bootstrap holds in memory at once.
+_AT_ONCE = 1 << 20
+# Up to how many trials `best_of` shows every number, and minus the logarithm of what is negligible there.
+_EVERY, _NEGLIGIBLE = 100, 50
 
 
 class BestOf(NamedTuple):
@@ -63,18 +68,23 @@ class CellResult:
 
         Of m trials drawn without replacement from n, the k-th best is the best drawn with chance
         C(n - k, m - 1) / C(n, m).  A pruned trial is known only to be slower, and counts as not reaching the target.
+        Of more than 100 trials, 100 numbers a decade are shown.
         """
-        steps = sorted(trial.steps for trial in self.members if trial.steps is not None)
+        steps = np.sort([trial.steps for trial in self.members if trial.steps is not None]).astype(np.float64)
         total = len(counted(self.members))
-        return [_best_of(steps, total, drawn) for drawn in range(1, total + 1)]
+        return [_best_of(steps, total, drawn) for drawn in _shown(total)]
 
     def bootstrap(self, count: int = 1000, seed: int = 0) -> FloatArray:
         """The winner's steps in `count` resamples of the trials that count; NaN where none reached the target."""
         steps = [math.inf if trial.steps is None else trial.steps for trial in counted(self.members)]
         if not steps:
             return np.full(count, np.nan)
-        drawn = np.random.default_rng(seed).choice(np.array(steps, dtype=np.float64), (count, len(steps)))
-        best: FloatArray = drawn.min(axis=1)
+        values, random = np.array(steps, dtype=np.float64), np.random.default_rng(seed)
+        rows = max(_AT_ONCE // len(steps), 1)
+        parts = [
+            random.choice(values, (min(rows, count - done), len(steps))).min(axis=1) for done in range(0, count, rows)
+        ]
+        best: FloatArray = np.concatenate(parts)
         best[np.isinf(best)] = np.nan
         return best
 
@@ -91,48 +101,87 @@ def cell_results(store: Store, trials: Sequence[Trial] | None = None) -> list[Ce
     for trial in trials:
         if trial.key.repeat:
             repeats.setdefault(trial.key.cell, []).append(trial)
-    counts = Counter(len(counted(search.members)) for search in searches if search.length is not None)
+    outcomes = [_Outcome.of(search) for search in searches]
+    counts = Counter(outcome.counted for outcome in outcomes if outcome.complete)
     usual = counts.most_common(1)[0][0] if counts else 0
-    return [_result(search, declaration, repeats.get(search.cell, []), usual) for search in searches]
+    return [_result(outcome, declaration, repeats.get(outcome.cell, []), usual) for outcome in outcomes]
 
 
-def _result(search: Search, declaration: Declaration, repeats: list[Trial], usual: int) -> CellResult:
-    ranking, members = search.ranking(), search.members
-    winner = ranking[0] if ranking else None
-    budget = declaration.budget(search.cell.batch_size)
+class _Outcome(NamedTuple):
+    """What a search says, asked once: the answers take a look at every trial."""
+
+    cell: Cell
+    trials: int
+    complete: bool
+    members: tuple[Trial, ...]
+    ranking: tuple[Trial, ...]
+    edges: tuple[Edge, ...]
+    counted: int
+
+    @classmethod
+    def of(cls, search: Search) -> "_Outcome":
+        length = search.length
+        members = tuple(search.members_of(length))
+        ranking = tuple(ranked(members))
+        return cls(
+            cell=search.cell,
+            trials=search.trials,
+            complete=length is not None,
+            members=members,
+            ranking=ranking,
+            edges=search.edges_of(ranking),
+            counted=len(counted(members)),
+        )
+
+
+def _result(outcome: _Outcome, declaration: Declaration, repeats: list[Trial], usual: int) -> CellResult:
+    winner = outcome.ranking[0] if outcome.ranking else None
+    budget = declaration.budget(outcome.cell.batch_size)
     return CellResult(
-        cell=search.cell,
+        cell=outcome.cell,
         winner=winner,
-        runners_up=tuple(ranking[1 : declaration.keep]),
-        members=tuple(members),
-        complete=search.length is not None,
-        counted=len(counted(members)),
-        edges=search.edges(),
-        flags=tuple(_flags(search, winner, usual)),
-        statuses=dict(Counter(trial.status for trial in members)),
-        steps_saved=sum(budget - trial.steps_taken for trial in members if trial.status == "pruned"),
+        runners_up=outcome.ranking[1 : declaration.keep],
+        members=outcome.members,
+        complete=outcome.complete,
+        counted=outcome.counted,
+        edges=outcome.edges,
+        flags=tuple(_flags(outcome, winner, usual)),
+        statuses=dict(Counter(trial.status for trial in outcome.members)),
+        steps_saved=sum(budget - trial.steps_taken for trial in outcome.members if trial.status == "pruned"),
         repeats=tuple(trial for trial in repeats if winner is not None and trial.key.number == winner.key.number),
     )
 
 
-def _flags(search: Search, winner: Trial | None, usual: int) -> list[str]:
-    flags = [f"the winner's {edge.setting} is near the {edge.side} end of its range" for edge in search.edges()]
-    if search.length is None:
+def _flags(outcome: _Outcome, winner: Trial | None, usual: int) -> list[str]:
+    flags = [f"the winner's {edge.setting} is near the {edge.side} end of its range" for edge in outcome.edges]
+    if not outcome.complete:
         flags.append("not all trials have been run")
     elif winner is None:
         flags.append("no trial reached the target")
-    if failed := [trial for trial in search.members if trial.status == "failed"]:
+    if failed := [trial for trial in outcome.members if trial.status == "failed"]:
         flags.append(f"{len(failed)} trials failed, the first with: {failed[0].reason}")
-    count = len(counted(search.members))
-    if search.length is not None and count < search.trials:
-        flags.append(f"only {count} of {search.trials} trials did not diverge or fail")
-    elif search.length is not None and count != usual:
-        flags.append(f"{count} trials count, {usual} in most other cells")
+    if outcome.complete and outcome.counted < outcome.trials:
+        flags.append(f"only {outcome.counted} of {outcome.trials} trials did not diverge or fail")
+    elif outcome.complete and outcome.counted != usual:
+        flags.append(f"{outcome.counted} trials count, {usual} in most other cells")
     return flags
 
 
-def _best_of(steps: list[int], total: int, drawn: int) -> BestOf:
-    chances = [math.comb(total - place, drawn - 1) / math.comb(total, drawn) for place in range(1, len(steps) + 1)]
+def _shown(total: int) -> list[int]:
+    """Every number of trials up to 100, then some of each decade, and the last one."""
+    if total <= _EVERY:
+        return list(range(1, total + 1))
+    more = np.geomspace(_EVERY, total, int(_EVERY * math.log10(total / _EVERY)) + 2).round().astype(int).tolist()
+    return sorted({*range(1, _EVERY + 1), *more})
+
+
+def _best_of(steps: FloatArray, total: int, drawn: int) -> BestOf:
+    """The chances C(n - k, m - 1) / C(n, m) by their ratios; those below exp(-50) of the first do not count."""
+    enough = len(steps) if drawn == 1 else min(len(steps), 2 + int(_NEGLIGIBLE * total / (drawn - 1)))
+    place = np.arange(1, enough)
+    ratios = np.maximum(total - place - drawn + 1, 0) / (total - place)
+    chances = np.cumprod(np.concatenate([[drawn / total], ratios]))[:enough]
     chance = math.fsum(chances)
-    expected = math.fsum(part * count for part, count in zip(chances, steps, strict=True))
-    return BestOf(drawn, min(chance, 1.0), expected / chance if chance else math.nan)
+    expected = math.fsum(chances * steps[:enough])
+    sure = drawn > total - len(steps)
+    return BestOf(drawn, 1.0 if sure else min(chance, 1.0), expected / chance if chance else math.nan)

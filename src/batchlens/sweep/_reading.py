@@ -3,6 +3,8 @@
 import json
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, get_args
 
 from batchlens.optimizers import OPTIMIZERS, base_of
@@ -14,6 +16,7 @@ KEY = ("optimizer", "batch_size", "number", "repeat")
 AS_JSON = ("settings", "position", "versions", "notes")
 AS_IS = ("status", "steps", "steps_taken", "metric", "seconds", "seed", "host", "reason")
 COLUMNS = (*KEY, *AS_JSON, *AS_IS)
+_STATUSES = frozenset(get_args(Status))
 
 Row = tuple[Any, ...]
 
@@ -76,19 +79,30 @@ def generations_of(rows: Iterable[Row], declaration: Declaration) -> tuple[dict[
 def _trial(row: Row, spaces: Mapping[Cell, set[str]]) -> Trial:
     values = dict(zip(COLUMNS, row[1:], strict=True))
     key = Key(*(values.pop(name) for name in KEY))
-    for name in AS_JSON:
-        values[name] = json.loads(values[name])
-    values["notes"] = tuple(values["notes"])
+    for name in ("settings", "position"):
+        values[name] = _numbers(json.loads(values[name]))
+    values["versions"], values["notes"] = _texts(values["versions"], values["notes"])
     trial = Trial(key=key, **values)
     _require(key.cell in spaces and _is_count(key.number) and _is_count(key.repeat))
-    _require(trial.position.keys() <= spaces[key.cell])
-    _require(all(map(_is_number, (*trial.position.values(), *trial.settings.values(), trial.seconds))))
-    _require(trial.status in get_args(Status) and _is_count(trial.steps_taken) and _is_count(trial.seed))
+    _require(trial.position.keys() <= spaces[key.cell] and _is_number(trial.seconds))
+    _require(trial.status in _STATUSES and _is_count(trial.steps_taken) and _is_count(trial.seed))
     _require(_is_count(trial.steps) if trial.status == "reached" else trial.steps is None)
     _require(trial.metric is None or isinstance(trial.metric, int | float))
-    texts = (trial.host, trial.reason, *trial.notes, *trial.versions, *trial.versions.values(), *trial.settings)
-    _require(all(isinstance(text, str) for text in texts))
+    _require(all(isinstance(text, str) for text in (trial.host, trial.reason)))
     return trial
+
+
+def _numbers(values: dict[str, float]) -> dict[str, float]:
+    for value in values.values():
+        _require(_is_number(value))
+    return values
+
+
+@lru_cache(maxsize=1024)  # most trials say the same
+def _texts(versions: str, notes: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    found, said = json.loads(versions), tuple(json.loads(notes))
+    _require(all(isinstance(text, str) for text in (*found.keys(), *found.values(), *said)))
+    return MappingProxyType(found), said
 
 
 def _require(holds: bool) -> None:

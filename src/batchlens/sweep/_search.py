@@ -8,8 +8,10 @@ trial has taken more steps than the best, and so counts however it would have en
 A search that is extended goes on in a wider box, its next *generation*, until as many trials of that one count.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from batchlens.sweep._declaration import MOST_NUMBERS, Cell
@@ -77,24 +79,43 @@ class Search:
         best = _fewest_steps(members)
         return sum(_counts(trial, best) for trial in members[self.first :])
 
+    def _counts(self) -> Iterator[tuple[int, int]]:
+        """`count` of every length from 1 to the limit, in one go."""
+        best, count = math.inf, 0
+        waiting: list[int] = []  # minus the steps of trials that diverged before the best reached the target
+        for number in range(self.limit):
+            trial = self.ended[number]
+            best = min(best, math.inf if trial.steps is None else trial.steps)
+            if number >= self.first and trial.status == "diverged":
+                heappush(waiting, -trial.steps_taken)
+            elif number >= self.first:
+                count += trial.status != "failed"
+            while waiting and -waiting[0] >= best:
+                heappop(waiting)
+                count += 1
+            yield number + 1, count
+
     @property
     def length(self) -> int | None:
         """How many numbers the search has, once it is complete."""
         if self.open_numbers():
             return None
         start = self.first + self.trials
-        complete = (number for number in range(start, self.limit) if self.count(number) >= self.trials)
-        return next(complete, self.limit)
+        enough = (length for length, count in self._counts() if length >= start and count >= self.trials)
+        return next(enough, self.limit)
 
     @property
     def members(self) -> list[Trial]:
         """The trials that belong to the search and have ended, by number."""
-        length = self.length
+        return self.members_of(self.length)
+
+    def members_of(self, length: int | None) -> list[Trial]:
+        """The same, where the length is known already."""
         return [trial for number, trial in sorted(self.ended.items()) if length is None or number < length]
 
     def ranking(self) -> list[Trial]:
         """The trials that reached the target, fewest steps first; ties go to the lower number."""
-        return sorted((trial for trial in self.members if trial.steps is not None), key=_rank)
+        return ranked(self.members)
 
     def pruning_limit(self, keep: int) -> int | None:
         """The steps beyond which a trial cannot be among the `keep` best any more.
@@ -108,7 +129,10 @@ class Search:
 
     def edges(self) -> tuple[Edge, ...]:
         """Where the winner is near the edge of the present box."""
-        ranking = self.ranking()
+        return self.edges_of(self.ranking())
+
+    def edges_of(self, ranking: Sequence[Trial]) -> tuple[Edge, ...]:
+        """The same, where the ranking is known already."""
         return _edges(ranking[0].position, self.generations[-1].box) if ranking else ()
 
     def next_generation(self, reach: Box) -> Generation | None:
@@ -145,6 +169,11 @@ def counted(trials: Sequence[Trial]) -> list[Trial]:
     """Those trials of a search that count."""
     best = _fewest_steps(trials)
     return [trial for trial in trials if _counts(trial, best)]
+
+
+def ranked(trials: Iterable[Trial]) -> list[Trial]:
+    """Those that reached the target, fewest steps first; ties go to the lower number."""
+    return sorted((trial for trial in trials if trial.steps is not None), key=_rank)
 
 
 def _fewest_steps(trials: Sequence[Trial]) -> int | None:
