@@ -1,12 +1,15 @@
 import itertools
 import math
+from fractions import Fraction
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 import numpy as np
 import pytest
 
-from batchlens.sweep._cells import CellResult, cell_results
+from batchlens.sweep import _cells as results_module
+from batchlens.sweep._cells import CellResult, _best_of, _shown, cell_results
 from batchlens.sweep._declaration import Cell
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Status, Task
@@ -70,3 +73,40 @@ def test_bootstrap_resamples_the_trials_that_count(results: list[CellResult]) ->
 def test_results_of_a_cell_without_trials(results: list[CellResult]) -> None:
     assert results[1].best_of() == []
     assert np.isnan(results[1].bootstrap(3)).all()
+
+
+def by_combinations(steps: list[int], total: int, drawn: int) -> tuple[float, float]:
+    """Chance and expected steps in whole numbers, as the formula says."""
+    ways = [math.comb(total - place, drawn - 1) for place in range(1, len(steps) + 1)]
+    expected = Fraction(sum(way * count for way, count in zip(ways, steps, strict=True)), sum(ways))
+    return float(Fraction(sum(ways), math.comb(total, drawn))), float(expected)
+
+
+@pytest.mark.parametrize(("total", "reached"), [(1, 1), (7, 3), (150, 150), (400, 1), (400, 390)])
+def test_best_of_n_is_what_combinations_say(total: int, reached: int) -> None:
+    random = Random(total)
+    steps = sorted(random.choice([3, random.randrange(1, 10**7)]) for _ in range(reached))
+    for drawn in _shown(total):
+        chance, expected = by_combinations(steps, total, drawn)
+        assert _best_of(np.array(steps, dtype=np.float64), total, drawn) == pytest.approx(
+            (drawn, chance, expected), 1e-9
+        )
+
+
+def test_best_of_many_shows_some_numbers_of_each_decade() -> None:
+    assert _shown(100) == list(range(1, 101))
+    shown = _shown(100_000)
+    assert shown[:100] == list(range(1, 101))
+    assert (shown[-1], len(shown)) == (100_000, 401)
+
+
+def test_best_of_as_many_trials_as_anyone_has() -> None:
+    last = _best_of(np.arange(1.0, 80_001.0), 100_000, 100_000)
+    assert last == (100_000, 1.0, 1.0)
+    assert _best_of(np.arange(1.0, 80_001.0), 100_000, 1).steps == pytest.approx(40_000.5, 1e-9)
+
+
+def test_bootstrap_draws_the_same_in_parts(results: list[CellResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = results[0].bootstrap()
+    monkeypatch.setattr(results_module, "_AT_ONCE", 50)
+    assert np.array_equal(results[0].bootstrap(), at_once, equal_nan=True)
