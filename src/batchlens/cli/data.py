@@ -8,7 +8,7 @@ import click
 
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import download_bar, track
-from batchlens.cli.terminal import columns_of, print_json, print_table
+from batchlens.cli.terminal import columns_of, print_json, print_table, say
 
 
 @click.group("data")
@@ -126,7 +126,7 @@ def data_verify_command(name: str | None, data_dir: Path | None, as_json: bool) 
         columns = {key: [row[key] for row in rows] for key in ("dataset", "file", "state", "problem")}
         print_table(f"Data sets in {find_folder(data_dir)}", columns)
         for dataset in dict.fromkeys(wrong):
-            click.echo(f"{dataset}: run `{remedy(dataset, data_dir)}`")
+            say(f"{dataset}: run `{remedy(dataset, data_dir)}`")
     if wrong:
         sys.exit(1)
 

@@ -9,7 +9,7 @@ import click
 import batchlens as bl
 from batchlens._results import short
 from batchlens.cli.options import json_option
-from batchlens.cli.terminal import NUMBERS, columns_of, print_json, print_table
+from batchlens.cli.terminal import NUMBERS, columns_of, print_json, print_table, say
 
 if TYPE_CHECKING:
     from batchlens.scaling._intervals import Interval
@@ -74,7 +74,7 @@ def _print(fitted: "FittedRuns") -> None:
         print_table(f"{title}: predicted", columns_of(predicted))
     for name, size in (("fastest", fitted.fastest), ("cheapest", fitted.cheapest)):
         if size is not None:
-            click.echo(f"{title}: {name} batch size {short(size):,}")
+            say(f"{title}: {name} batch size {short(size):,}")
 
 
 def _words(interval: "Interval | None") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import click
+from batchlens.cli.terminal import plain, say
 
 _T = TypeVar("_T")
 # Seconds between two lines where nobody is looking.
@@ -30,7 +30,7 @@ class Lines:
         now = time.monotonic()
         if now - self._said >= PAUSE:
             self._said = now
-            click.echo(f"batchlens: {words()} ({_minutes(now - self._started)})", err=True)
+            say(f"batchlens: {words()} ({_minutes(now - self._started)})", err=True)
 
 
 def _minutes(seconds: float) -> str:
@@ -53,7 +53,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total, name: progress.update(
-            task, completed=done, total=total, description=f"{what}: {escape(name)}"
+            task, completed=done, total=total, description=f"{what}: {escape(plain(name))}"
         )
 
 

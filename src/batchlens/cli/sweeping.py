@@ -12,7 +12,7 @@ import batchlens as bl
 from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import Lines, is_watched, progress_bar
-from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, plain, print_json, print_table
+from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, plain, print_json, print_table, say
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -115,8 +115,8 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
     _print_critical(sweep)
     _print_cells(sweep)
     for table in tables:
-        click.echo(f"Table: {table}")
-    click.echo(f"Page: {page}")
+        say(f"Table: {table}")
+    say(f"Page: {page}")
 
 
 @click.command("merge")
@@ -136,9 +136,9 @@ def merge_command(out: Path, inputs: tuple[Path, ...], as_json: bool) -> None:
     if as_json:
         print_json(sweep.as_document())
         return
-    click.echo(f"{out}: {sweep.ended:,} trials; {sweep.cells_done} of {len(sweep.cells)} searches are complete.")
+    say(f"{out}: {sweep.ended:,} trials; {sweep.cells_done} of {len(sweep.cells)} searches are complete.")
     if not sweep.complete:
-        click.echo(f"What is missing: batchlens sweep {sweep.declaration.workload} ... --store {out}")
+        say(f"What is missing: batchlens sweep {sweep.declaration.workload} ... --store {out}")
 
 
 def _print_sweep(sweep: "SweepResult", as_json: bool) -> None:
@@ -148,8 +148,8 @@ def _print_sweep(sweep: "SweepResult", as_json: bool) -> None:
     assert sweep.summary is not None
     _print_cells(sweep)
     saved = f"; pruning saved {sweep.steps_saved:,} steps at the most" if sweep.steps_saved else ""
-    click.echo(f"{sweep.summary.ran:,} trials run, {sweep.ended:,} in {sweep.path}{saved}.")
-    click.echo(f"More: batchlens report {sweep.path}")
+    say(f"{sweep.summary.ran:,} trials run, {sweep.ended:,} in {sweep.path}{saved}.")
+    say(f"More: batchlens report {sweep.path}")
 
 
 def _print_critical(sweep: "SweepResult") -> None:
@@ -176,7 +176,7 @@ def _print_cells(sweep: "SweepResult") -> None:
     print_table(f"{declaration.workload} ({declaration.size}): fewest steps to {where}", columns_of(rows))
     for optimizer, notes in sweep.notes.items():
         for note in notes:
-            click.echo(plain(f"{optimizer}: {note}."))
+            say(f"{optimizer}: {note}.")
 
 
 def _cell_row(cell: "MeasuredCell", repeated: bool) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _show(workload: str, now: "Progress") -> "Group":
         column.justify = "right"
     for optimizer in dict.fromkeys(cell.optimizer for cell in cells):
         found = {cell.batch_size: entry for cell, entry in cells.items() if cell.optimizer == optimizer}
-        table.add_row(Text(optimizer), *(_best(found[size]) for size in sizes))
+        table.add_row(Text(plain(optimizer)), *(_best(found[size]) for size in sizes))
     return Group(Text(plain(_line(workload, now))), table)
 
 

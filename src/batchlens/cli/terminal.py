@@ -132,6 +132,11 @@ def print_table(title: str, columns: dict[str, list[Any]]) -> None:
     console.print(table)
 
 
+def say(text: str, err: bool = False) -> None:
+    """One line, with nothing in it that steers a terminal."""
+    click.echo(plain(text), err=err)
+
+
 def plain(text: str) -> str:
     """Text from outside without the characters that steer a terminal.
 

@@ -20,6 +20,7 @@ from batchlens.cli.terminal import (
     columns_of,
     print_json,
     print_table,
+    say,
 )
 from batchlens.optimizers import FAMILIES
 
@@ -208,7 +209,7 @@ def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -
         return
     names = ("verdict", "name", "found")
     print_table(found.headline, {name: [getattr(claim, name) for claim in found.claims] for name in names})
-    click.echo(f"Page: {found.page}")
+    say(f"Page: {found.page}")
 
 
 def _problem(dim: int, exponent: float, bins: int, rounding: Any) -> "NoisyQuadratic":

@@ -15,7 +15,7 @@ import click
 from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import Lines, is_watched
-from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, plain, print_json, print_table
+from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, print_json, print_table, say
 
 if TYPE_CHECKING:
     from batchlens.training._arguments import Arguments
@@ -103,7 +103,7 @@ def train_command(
     if restart:
         checkpoint.unlink(missing_ok=True)
     elif checkpoint.exists():
-        click.echo(f"batchlens: going on with {checkpoint}", err=True)
+        say(f"batchlens: going on with {checkpoint}", err=True)
     with _stopping() as stop, _bar(arguments.max_steps) as watch:
         try:
             record = train(
@@ -143,7 +143,7 @@ def _stopping() -> Iterator[Callable[[int], Any]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        click.echo("batchlens: stopping after this step; once more to stop at once", err=True)
+        say("batchlens: stopping after this step; once more to stop at once", err=True)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -167,7 +167,7 @@ def _bar(max_steps: int) -> Iterator[Callable[["Progress"], None] | None]:
         rich.TextColumn("step"),
         rich.MofNCompleteColumn(),
         rich.BarColumn(),
-        rich.TextColumn("{task.fields[metric]}"),
+        rich.TextColumn("{task.fields[metric]}", markup=False),
         rich.TextColumn("{task.fields[rate]}"),
         rich.TextColumn("at most"),
         rich.TimeRemainingColumn(),
@@ -211,4 +211,4 @@ def _print(record: "Record", as_json: bool) -> None:
     print_table(title, columns_of([row]))
     for line in (record.reason, *record.notes):
         if line:
-            click.echo(plain(line))
+            say(line)

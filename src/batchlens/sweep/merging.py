@@ -1,7 +1,7 @@
 """Several stores of one sweep as one."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from batchlens.errors import BatchlensError
@@ -45,7 +45,8 @@ def merge_sweeps(out: Path | str, inputs: Sequence[Path | str]) -> SweepResult:
         try:
             _write(out, stores)
         except BaseException:
-            out.unlink(missing_ok=True)
+            with suppress(OSError):  # where nothing can be made, nothing can be taken away
+                out.unlink(missing_ok=True)
             raise
     return read_sweep(out)
 

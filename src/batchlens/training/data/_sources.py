@@ -12,6 +12,7 @@ import shlex
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -37,6 +38,8 @@ class Found(NamedTuple):
 # Shard 0 of the training shards is the held-out text itself, which is also cut into the held-out shards.
 _SHARD = re.compile(r"news\.en(\.heldout-\d{5}-of-\d{5}|-(?!00000-)\d{5}-of-\d{5})")
 SUMS = "SHA256SUMS"
+# Bytes: of an LM1B shard, whose size the catalogue does not know, and of all; and of what an archive adds to its files.
+_LARGEST_SHARD, _LARGEST_SHARDS, _SLACK = 1 << 28, 1 << 34, 1 << 20
 
 
 def find_folder(data_dir: Path | str | None = None) -> Path:
@@ -140,7 +143,9 @@ def require_shards(data_dir: Path | str | None = None) -> dict[str, Path]:
 
 
 def what_is_wrong(data: bytes, content: Content) -> str:
-    """In words, what keeps `data` from being the official content; empty where nothing does."""
+    """In words, what keeps `data`, as `read_plain` gives it, from being the official content; empty if nothing does."""
+    if content.size is not None and len(data) > content.size:
+        return f"holds more than the {content.size:,} bytes that are expected"
     if content.size is not None and len(data) != content.size:
         return f"holds {len(data):,} bytes where {content.size:,} are expected"
     if (sha256 := hashlib.sha256(data).hexdigest()) != content.sha256:
@@ -148,10 +153,47 @@ def what_is_wrong(data: bytes, content: Content) -> str:
     return ""
 
 
-def read_plain(path: Path) -> bytes:
-    """The file's content, decompressed where it is gzip."""
-    data = path.read_bytes()
-    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+def read_plain(path: Path, content: Content | None) -> bytes:
+    """The file's content, decompressed where it is gzip; one byte more than expected at the most, whatever it holds."""
+    most = largest(content) + 1
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        if not packed:
+            return file.read(most)
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            return unpacked.read(most)
+
+
+def largest(content: Content | None) -> int:
+    """The bytes that a file has at the most."""
+    return _LARGEST_SHARD if content is None or content.size is None else content.size
+
+
+@contextmanager
+def open_archive(source: Source, path: Path) -> Iterator[tarfile.TarFile]:
+    """Read once from its beginning; one that holds far more than the files expected counts as altered."""
+    most = _SLACK + sum(map(largest, source.files.values()))
+    if any(map(is_shard, source.files)):
+        most = _LARGEST_SHARDS
+    with gzip.open(path) as packed:
+        stream = _Bounded(packed, most)
+        with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]  # it only reads
+            yield archive
+
+
+class _Bounded:
+    """A stream that breaks off after so many bytes."""
+
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+        self._stream, self._left = stream, most
+
+    def read(self, count: int) -> bytes:
+        data = self._stream.read(count)
+        self._left -= len(data)
+        if self._left < 0:
+            raise tarfile.ReadError
+        return data
 
 
 def _places(source: Source, folder: Path, file: str) -> Iterator[Path]:
@@ -192,7 +234,7 @@ def _missing(path: Path, file: str, content: Content | None) -> Found:
 
 def _look_at(path: Path, file: str, content: Content | None) -> Found:
     try:
-        data = read_plain(path)
+        data = read_plain(path, content)
     except BROKEN:
         return Found(file, "damaged", path, "is cut short or altered: it cannot be decompressed", b"")
     except FileNotFoundError:
@@ -200,6 +242,8 @@ def _look_at(path: Path, file: str, content: Content | None) -> Found:
     except OSError as error:
         return Found(file, "damaged", path, f"cannot be read: {error.strerror}", b"")
     if content is None:
+        if len(data) > _LARGEST_SHARD:
+            return Found(file, "damaged", path, f"holds more than {_LARGEST_SHARD:,} bytes", b"")
         return Found(file, "unchecked", path, "", data)
     problem = what_is_wrong(data, content)
     return Found(file, "damaged" if problem else "right", path, problem, data)
@@ -210,12 +254,12 @@ def _look_inside(source: Source, path: Path, wanted: list[str]) -> dict[str, Fou
     assert source.archive is not None
     found: dict[str, Found] = {}
     try:
-        with tarfile.open(path) as archive:
+        with open_archive(source, path) as archive:
             for member in archive:
                 inner, _, file = member.name.rpartition("/")
-                if file in wanted and inner in source.archive.folders and (stream := archive.extractfile(member)):
-                    data = stream.read()
-                    problem = what_is_wrong(data, source.files[file])
+                if file in wanted and inner in source.archive.folders:
+                    data = read_member(archive, member, largest(source.files[file]) + 1)
+                    problem = what_is_wrong(data, source.files[file]) if member.isreg() else f"holds a link as {file}"
                     found[file] = Found(file, "damaged" if problem else "right", path, problem, data)
     except BROKEN:
         problem = "is cut short or altered: it cannot be unpacked"
@@ -225,6 +269,12 @@ def _look_inside(source: Source, path: Path, wanted: list[str]) -> dict[str, Fou
         problem = "lacks {file}"
     missing = [file for file in wanted if file not in found]
     return found | {file: Found(file, "damaged", path, problem.format(file=file), b"") for file in missing}
+
+
+def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> bytes:
+    """What a file in an archive holds; nothing where it is a link, a folder or a device."""
+    stream = archive.extractfile(member) if member.isreg() else None
+    return b"" if stream is None else stream.read(most)
 
 
 def _known_shards(data_dir: Path | str | None) -> dict[str, Content]:

@@ -6,7 +6,6 @@ final name is whole, whatever interrupts. Nothing here needs torch.
 
 import hashlib
 import os
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +15,14 @@ from typing import IO, Literal, NamedTuple
 from batchlens._checks import require_choice
 from batchlens._extras import import_extra
 from batchlens.errors import BatchlensError
-from batchlens.training.data._catalogue import NAMES, SOURCES, Source
+from batchlens.training.data._catalogue import NAMES, SOURCES, Content, Source
 from batchlens.training.data._sources import (
     BROKEN,
     SUMS,
     find_dataset_folder,
     is_shard,
+    largest,
+    open_archive,
     read_plain,
     read_sums,
     remedy,
@@ -32,6 +33,8 @@ from batchlens.training.data._sources import (
 __all__ = ["Fetched", "fetch"]
 
 _CHUNK = 1 << 18
+# Bytes by which a download may seem larger than it is: chunks are counted as full.
+_SLACK = 4 * _CHUNK
 # Told which file is coming, how many bytes of it have come, and how many there are, where that is known.
 _Progress = Callable[[str, int, int | None], None]
 
@@ -107,11 +110,11 @@ def _bring_files(job: _Job, place: Path, wanted: list[str]) -> Iterator[str]:
         packaged = None if job.source.packaged is None else job.source.packaged / f"{file}.gz"
         data = b""
         if packaged is not None and packaged.is_file():
-            data = _read_or_nothing(packaged)
+            data = _read_or_nothing(packaged, job.source.files[file])
         if what_is_wrong(data, job.source.files[file]):
             url = f"{job.url}/{file}.gz"
             _download(job, url, place / "download")
-            data = _read_or_nothing(place / "download")
+            data = _read_or_nothing(place / "download", job.source.files[file])
             if problem := what_is_wrong(data, job.source.files[file]):
                 raise job.error(url, f"what came {problem}")
         with _writing(job):
@@ -132,14 +135,17 @@ def _unpack(job: _Job, place: Path, present: list[str]) -> Iterator[str]:
     shards = is_shard(next(iter(files)))
     sums = {}
     try:
-        with tarfile.open(path) as members:
+        with open_archive(job.source, path) as members:
             for member in members:
                 inner, _, file = member.name.rpartition("/")
                 # The name is one of those known, so that nothing in the archive can say where to write.
                 if inner not in archive.folders or not (is_shard(file) if shards else file in files):
                     continue
-                if (stream := members.extractfile(member)) is None:
-                    continue
+                if not member.isreg() or member.size > largest(files.get(file)):
+                    what = f"a file of {member.size:,} bytes" if member.isreg() else "a link"
+                    raise job.error(url, f"{file} in it is {what}, and nothing to unpack")
+                stream = members.extractfile(member)
+                assert stream is not None
                 with _writing(job):
                     sums[file] = _copy(stream, place / file)
                 if file in files and sums[file] != files[file].sha256:
@@ -170,9 +176,9 @@ def _writing(job: _Job) -> Iterator[None]:
         ) from None
 
 
-def _read_or_nothing(path: Path) -> bytes:
+def _read_or_nothing(path: Path, content: Content) -> bytes:
     try:
-        return read_plain(path)
+        return read_plain(path, content)
     except (*BROKEN, OSError):
         return b""
 
@@ -195,10 +201,12 @@ def _copy(stream: IO[bytes], path: Path) -> str:
 def _download(job: _Job, url: str, path: Path) -> None:
     pooch, requests = import_extra("pooch"), import_extra("requests")
     try:
-        bar = False if job.progress is None else _Bar(url.rpartition("/")[2], job.progress)
+        bar = _Bar(url.rpartition("/")[2], job.progress or (lambda *_: None), job.source.download + _SLACK)
         # Compressed files come as they are, not unpacked on the way.
         headers = {"Accept-Encoding": "identity"}
         pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, headers=headers)(url, str(path), None)
+    except _TooMuchError:
+        raise job.error(url, f"what came is larger than the {job.source.download:,} bytes expected") from None
     except requests.HTTPError as error:
         error.response.close()
         raise job.error(url, f"HTTP {error.response.status_code} {error.response.reason}") from None
@@ -206,7 +214,7 @@ def _download(job: _Job, url: str, path: Path) -> None:
         raise job.error(url, "no answer in time") from None
     except requests.ConnectionError:
         raise job.error(url, "no connection") from None
-    except requests.RequestException:
+    except (requests.RequestException, ValueError):  # a length that is no number
         raise job.error(url, "the transfer broke off") from None
     except OSError as error:
         raise BatchlensError(
@@ -214,15 +222,21 @@ def _download(job: _Job, url: str, path: Path) -> None:
         ) from None
 
 
+class _TooMuchError(Exception):
+    """A download that goes on beyond what the catalogue says."""
+
+
 class _Bar:
     """What pooch tells how far it is: it sets `total`, calls `update` for every chunk, then `reset` and `close`."""
 
-    def __init__(self, file: str, progress: _Progress) -> None:
-        self.file, self.progress = file, progress
+    def __init__(self, file: str, progress: _Progress, most: int) -> None:
+        self.file, self.progress, self.most = file, progress, most
         self.total, self.done = 0, 0
 
     def update(self, count: int) -> None:
         self.done += count
+        if self.done > self.most:
+            raise _TooMuchError
         self.progress(self.file, self.done, self.total or None)
 
     def reset(self) -> None:
