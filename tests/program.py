@@ -22,12 +22,13 @@ def run(command: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str
     return ended.value.code, out, err
 
 
+def heed_interrupts() -> None:
+    """For a new process, before it begins: Ctrl-C ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(command: str, **options: Any) -> subprocess.Popen[str]:
     """A process of its own, which Ctrl-C reaches even where these tests run in the background."""
-
-    def heed_interrupts() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
     return subprocess.Popen(
         [sys.executable, "-m", "batchlens", *shlex.split(command)],
         stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts, **options,

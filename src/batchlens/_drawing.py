@@ -132,6 +132,13 @@ def batch_axis(ax: Axes, sizes: "Sequence[float] | pd.Series[Any]") -> None:
     ax.set_xlabel("batch size")
 
 
+def hold_batch_sizes(ax: Axes, sizes: "Sequence[float] | pd.Series[Any]") -> None:
+    """Widens the axis to all batch sizes, also to those at which nothing is drawn."""
+    low, high = np.log(min(sizes)), np.log(max(sizes))
+    margin = 0.05 * (high - low) or 0.5
+    ax.set_xlim(np.exp(low - margin), np.exp(high + margin))
+
+
 def log_axis(ax: Axes, values: "Iterable[float | None]", label: str) -> None:
     """A logarithmic axis of heights around the values that it can show."""
     shown = positive(values) or [1.0]

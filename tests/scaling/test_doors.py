@@ -84,7 +84,8 @@ def test_results_are_at_home_in_a_notebook(result: bl.ScalingCurve | bl.Fit | bl
     ax = Figure().add_subplot()
     assert result.plot(ax) is ax
     assert ax.get_xscale() == ax.get_yscale() == "log"
-    assert any("critical batch size" in text.get_text() for text in ax.texts)
+    assert "critical batch size" in ax.get_title(loc="left")
+    assert [text.get_text() for text in ax.texts] == ["657"]
 
 
 def test_plots_make_axes_where_none_are_given() -> None:
@@ -105,6 +106,14 @@ def test_curves_share_axes() -> None:
     curves = [line for line in ax.lines if line.get_gid()]
     assert len({line.get_color() for line in curves}) == 2
     np.testing.assert_array_equal(curves[1].get_xdata(), [4, 16, 64])
+
+
+def test_batch_sizes_that_missed_the_target_are_crosses() -> None:
+    ax = bl.ScalingCurve([4, 16, 64, 256], [None, 30, 9, None]).plot(Figure().add_subplot())
+    (crosses,) = (line for line in ax.lines if line.get_marker() == "x")
+    np.testing.assert_array_equal(crosses.get_xdata(), [4, 256])
+    low, high = ax.get_xlim()
+    assert low < 4 < 256 < high
 
 
 def test_what_belongs_to_single_batch_sizes_has_an_entry_for_each() -> None:

@@ -234,7 +234,8 @@ def test_trials_that_differ_are_not_merged(tmp_path: Path) -> None:
 
 def test_a_sweep_is_at_home_in_a_notebook() -> None:
     result = bl.read_sweep(OLD)
-    assert repr(result).startswith("<SweepResult: digits, 5 optimizers at 8 batch sizes, 40 of 40 searches complete: ")
+    assert repr(result).startswith("<SweepResult: digits, 5 optimizers at 8 batch sizes, 40 of 40 searches complete; ")
+    assert repr(result).endswith(" (knee)>")
     assert "<table" in result._repr_html_()
     assert len(result.to_frame()) == 40
     json.dumps(result.as_document(), allow_nan=False)

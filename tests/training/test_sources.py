@@ -35,6 +35,7 @@ from batchlens.training.data._sources import (
     verify,
 )
 from batchlens.training.data.fetching import Fetched, fetch
+from tests.program import heed_interrupts
 from tests.training.tiny_sources import (
     HELD_OUT,
     TRAINING,
@@ -540,7 +541,8 @@ cli.main()
 """
     server.offer(zipped(mnist))
     server.stall = True
-    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", program]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     folder = tmp_path / "mnist"
     patience = time.monotonic() + 20
     while not (folder.is_dir() and list(folder.glob(".fetch-*/download"))) and time.monotonic() < patience:

@@ -111,3 +111,21 @@ def test_an_interrupted_run_goes_on_with_the_same_command(number: signal.Signals
     assert (found["status"], found["steps_taken"]) == ("not_reached", 3000)
     assert found["history"] == [[entry.step, entry.metric] for entry in wanted.history]
     assert not kept.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no special files")
+@pytest.mark.parametrize("options", ["", "--restart"])
+def test_what_is_no_checkpoint_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str) -> None:
+    """A device named as the checkpoint was deleted once: as root, even /dev/null."""
+    special, folder, notes = tmp_path / "special", tmp_path / "folder", tmp_path / "notes.txt"
+    os.mkfifo(special)
+    folder.mkdir()
+    notes.write_text("precious")
+    for path in (special, folder):
+        status, _, err = run(f"{DIGITS} --max-steps 1 --checkpoint {path} {options}", capsys)
+        assert (status, err.splitlines()[-1]) == (1, f"batchlens: {path} is no plain file; choose another checkpoint.")
+        assert path.exists()
+    if options:
+        status, _, err = run(f"{DIGITS} --max-steps 1 --checkpoint {notes} {options}", capsys)
+        assert (status, notes.read_text()) == (1, "precious")
+        assert "is not a checkpoint, and is left alone" in err

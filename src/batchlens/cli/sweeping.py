@@ -148,7 +148,8 @@ def _print_sweep(sweep: "SweepResult", as_json: bool) -> None:
     assert sweep.summary is not None
     _print_cells(sweep)
     saved = f"; pruning saved {sweep.steps_saved:,} steps at the most" if sweep.steps_saved else ""
-    say(f"{sweep.summary.ran:,} trials run, {sweep.ended:,} in {sweep.path}{saved}.")
+    failed = f", {sweep.summary.failed:,} of them failed" if sweep.summary.failed else ""
+    say(f"{sweep.summary.ran:,} trials run, {sweep.ended:,} in {sweep.path}{failed}{saved}.")
     say(f"More: batchlens report {sweep.path}")
 
 

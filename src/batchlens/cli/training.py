@@ -92,6 +92,7 @@ def train_command(
     if repeated := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"--set must give a setting once, got {repeated[0]} {names.count(repeated[0])} times.")
     from batchlens.training._arguments import check_arguments
+    from batchlens.training._checkpoint import discard_checkpoint
     from batchlens.training.loop import Interrupted, train
 
     try:
@@ -101,7 +102,7 @@ def train_command(
         raise ValueError(re.sub(rf"^`({'|'.join(dict(settings)) or '$'})`", r"--set \1", str(error))) from None
     checkpoint = checkpoint or _usual_checkpoint(arguments)
     if restart:
-        checkpoint.unlink(missing_ok=True)
+        discard_checkpoint(checkpoint)
     elif checkpoint.exists():
         say(f"batchlens: going on with {checkpoint}", err=True)
     with _stopping() as stop, _bar(arguments.max_steps) as watch:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchlens._drawing import PALETTE, batch_axis, steps_axis
+from batchlens._drawing import PALETTE, batch_axis, hold_batch_sizes, steps_axis
 from batchlens.scaling._critical import UNFINISHED
 
 if TYPE_CHECKING:
@@ -34,12 +34,21 @@ def draw_curve(ax: "Axes", curve: "ScalingCurve") -> "Axes":
     label = f"{name}, power {curve.power:g}" if curve.power else name
     label += " (unfinished)" if UNFINISHED in curve.statuses else ""
     ax.plot(sizes, steps, "o-", color=colour, label=label, gid=_CURVE)
+    _mark_missed(ax, curve, colour)
+    hold_batch_sizes(ax, [*curve.batch_sizes, *earlier[:, 0].tolist()])
     _draw_intervals(ax, curve, colour)
     _draw_perfect_scaling(ax, curve, colour)
     _mark_critical(ax, curve, colour, len(others))
     ax.grid(True, alpha=0.2)
     ax.legend(loc="lower left")
     return ax
+
+
+def _mark_missed(ax: "Axes", curve: "ScalingCurve", colour: str) -> None:
+    """A cross at the upper edge where the target was not reached."""
+    missed = [size for size, steps in zip(curve.batch_sizes, curve.steps, strict=True) if steps is None]
+    if missed:
+        ax.plot(missed, [0.97] * len(missed), "x", color=colour, transform=ax.get_xaxis_transform())
 
 
 def _draw_intervals(ax: "Axes", curve: "ScalingCurve", colour: str) -> None:
@@ -57,7 +66,15 @@ def _draw_perfect_scaling(ax: "Axes", curve: "ScalingCurve", colour: str) -> Non
         if steps and part is not None
     ]
     limits = ax.get_ylim()
-    ax.plot([size for size, _ in perfect], [steps for _, steps in perfect], ":", color=colour, linewidth=1.0)
+    named = "perfect scaling" in ax.get_legend_handles_labels()[1]
+    ax.plot(
+        [size for size, _ in perfect],
+        [steps for _, steps in perfect],
+        ":",
+        color=colour,
+        linewidth=1.0,
+        label=None if named else "perfect scaling",
+    )
     ax.set_ylim(limits)
 
 
@@ -66,12 +83,18 @@ def _mark_critical(ax: "Axes", curve: "ScalingCurve", colour: str, place: int) -
     if critical.value is None:
         return
     ax.axvline(critical.value, linestyle="--", linewidth=1.0, color=colour)
+    # Beside the line, on the side that has room.
+    left, right = np.log(ax.get_xlim())
+    late = np.log(critical.value) > (left + right) / 2
     ax.annotate(
-        f"critical batch size {critical}",
-        (critical.value, 0.98 - 0.07 * place),
+        f"{critical}",
+        (critical.value, 0.93 - 0.07 * place),
         xycoords=ax.get_xaxis_transform(),
-        xytext=(4, 0),
+        xytext=(-4 if late else 4, 0),
         textcoords="offset points",
+        ha="right" if late else "left",
         va="top",
         color=colour,
     )
+    if place == 0:
+        ax.set_title("dashed: critical batch size (knee)", fontsize="medium", loc="left")

@@ -69,7 +69,7 @@ class ScalingCurve(Result):
 
     >>> curve = ScalingCurve([16, 64, 256, 1024, 4096], [8000, 2000, 510, 200, 190], optimizer="sgd")
     >>> curve
-    <ScalingCurve: sgd, 5 batch sizes from 16 to 4,096, critical batch size 657>
+    <ScalingCurve: sgd, 5 batch sizes from 16 to 4,096, critical batch size 657 (knee)>
     >>> curve.critical_batch_size("overhead").value < curve.critical_batch_size("knee").value
     True
     """
@@ -137,7 +137,7 @@ class ScalingCurve(Result):
         if self.optimizer:
             words.insert(0, f"{self.optimizer}, power {self.power:g}" if self.power else self.optimizer)
         unfinished = ", unfinished" if UNFINISHED in self.statuses else ""
-        return ", ".join([*words, f"critical batch size {self.critical_batch_size()}{unfinished}"])
+        return ", ".join([*words, f"critical batch size {self.critical_batch_size()} (knee){unfinished}"])
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per batch size: steps, settings, and what else the curve holds."""

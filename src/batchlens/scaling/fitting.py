@@ -71,7 +71,7 @@ class FittedRuns(Result):
         """The critical batch size by the definition "fit", with its interval."""
         found, interval = self.estimate("fit")
         ends = "" if interval is None else f" ({interval})"
-        return f"{self.optimizer or 'runs'}: critical batch size {found}{ends}"
+        return f"{self.optimizer or 'runs'}: critical batch size {found}{ends} by fit"
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per batch size: runs, steps, efficiency and seconds."""
@@ -113,7 +113,7 @@ class Fit(Result):
 
     >>> found = fit(ScalingCurve([4, 16, 64, 256, 1024], [6500, 1700, 500, 200, 125], optimizer="sgd"))
     >>> found
-    <Fit: sgd: critical batch size 256 (256 to 256)>
+    <Fit: sgd: critical batch size 256 (256 to 256) by fit>
     >>> found["sgd"].fastest is None
     True
     """
@@ -160,7 +160,7 @@ class Fit(Result):
 def fit(
     runs: "str | Path | IO[Any] | pandas.DataFrame | ScalingCurve | Sequence[Run]",
     *,
-    predict: Sequence[float] = (),
+    predict: float | Sequence[float] = (),
     resamples: int = 1000,
     seed: int = 0,
 ) -> Fit:
@@ -178,7 +178,7 @@ def fit(
 
     Arguments:
         runs: the path of a CSV file, an open one, a DataFrame, or a `ScalingCurve`.
-        predict: batch sizes at which to predict steps, above 0.
+        predict: one or several batch sizes at which to predict steps, above 0.
         resamples: how many resamples the intervals rest on, at least 100.
         seed: of the resampling; the same seed gives the same intervals, in whatever order the runs come.
 
@@ -190,7 +190,8 @@ def fit(
     """
     resamples = require_whole("resamples", resamples, low=100, high=10**6)
     seed = require_whole("seed", seed)
-    wanted = [require_number("predict", size, low=0, closed=(False, True)) for size in predict]
+    sizes = [predict] if np.ndim(predict) == 0 else list(predict)  # type: ignore[arg-type]
+    wanted = [require_number("predict", size, low=0, closed=(False, True)) for size in sizes]
     by_optimizer: dict[str, list[Run]] = {}
     for run in collect_runs(runs):
         require_number("batch_size", run.batch_size, low=0, closed=(False, True))

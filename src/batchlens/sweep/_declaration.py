@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from batchlens._checks import require_number, require_whole
@@ -113,6 +114,11 @@ class Declaration:
         """Roughly in proportion to the time of a run that uses up its budget."""
         return self.budget(cell.batch_size) * (cell.batch_size + _STEP_OVERHEAD)
 
+    def _is_same_file(self, other: "Declaration") -> bool:
+        """Whether both are of the same workload of a file, wherever it lies."""
+        mine, theirs = (Path(entry.workload).name for entry in (self, other))
+        return bool(self.source) and (mine, self.source) == (theirs, other.source)
+
     def _where(self) -> str:
         """The file that the workload lies in, or what else it is."""
         file, colon, _ = self.workload.rpartition(":")
@@ -137,6 +143,8 @@ class Declaration:
     def differences(self, other: "Declaration") -> list[str]:
         """What the two do not share, beside the number of trials: "seed is 0, not 1"."""
         names = [field.name for field in fields(self) if field.name not in ("trials", "spaces", "source")]
+        if self._is_same_file(other):
+            names.remove("workload")
         found = [
             f"{name} is {_words(getattr(self, name))}, not {_words(getattr(other, name))}"
             for name in names
@@ -157,7 +165,8 @@ class Declaration:
 def _changed(where: str, before: str, now: str) -> str:
     if not before:
         return f"it does not say what {where} was, as it was made by an earlier version"
-    return f"{where} has changed: its digest was {before[:12]}, now it is {now[:12]}"
+    digests = f"its digest was {before[:12]}, now it is {now[:12]}"
+    return f"{where} has changed: {digests} (bring the file back, or begin a new store)"
 
 
 def _words(value: object) -> str:

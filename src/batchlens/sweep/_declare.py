@@ -10,7 +10,8 @@ from types import CodeType, FunctionType
 
 import torch
 
-from batchlens._checks import require_choice, require_sequence, require_whole
+from batchlens._checks import require_choice, require_instance, require_sequence, require_whole
+from batchlens.optimizers import OPTIMIZERS, averaged
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._search import Box
 from batchlens.training._arguments import check_arguments
@@ -116,7 +117,7 @@ def _digest(workload: Workload) -> str:
     """Of what can be seen of a workload that lies in no file: its values, its functions' code, and its model."""
     seen = {field.name: _describe(getattr(workload, field.name)) for field in fields(workload)}
     with torch.random.fork_rng(devices=[]):
-        model = workload.model()
+        model = workload.make_model()
     shapes = {name: list(weight.shape) for name, weight in model.named_parameters()}
     return hashlib.sha256(json.dumps([seen, repr(model), shapes], sort_keys=True).encode()).hexdigest()
 
@@ -134,8 +135,11 @@ def _describe(value: object) -> str:
 
 
 def _ranges(workload: Workload, optimizer: str, instead: Space) -> dict[str, Range]:
-    require_choice("optimizers", optimizer, list(workload.spaces))
-    return {**workload.spaces[optimizer], **instead}
+    require_choice("optimizers", optimizer, [*OPTIMIZERS, *map(averaged, OPTIMIZERS)])
+    if optimizer not in workload.spaces and not instead:
+        raise ValueError(f"`spaces` must say where to search the settings of {optimizer}: {workload.name} does not.")
+    ranges = {**workload.spaces.get(optimizer, {}), **instead}
+    return {name: require_instance(f"spaces[{optimizer}][{name}]", range_, Range) for name, range_ in ranges.items()}
 
 
 def _position(range_: Range, value: float, otherwise: float) -> float:

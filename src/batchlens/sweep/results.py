@@ -45,7 +45,7 @@ class SweepResult(Result):
     >>> import batchlens as bl
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     bl.run_sweep("digits", ["sgd"], [64], trials=1, store=f"{folder}/one.sqlite", workers=1, max_steps=5)
-    <SweepResult: digits, 1 optimizer at 1 batch size, 1 of 1 searches complete: sgd unknown>
+    <SweepResult: digits, 1 optimizer at 1 batch size, 1 of 1 searches complete; critical batch size sgd unknown (knee)>
     """
 
     path: Path
@@ -95,7 +95,7 @@ class SweepResult(Result):
             f"{entry.optimizer} {entry.estimates[0].critical_batch_size}{'' if entry.complete else ' (unfinished)'}"
             for entry in self.measured
         )
-        return f"{self.declaration.workload}, {what}, {done}: {found}"
+        return f"{self.declaration.workload}, {what}, {done}; critical batch size {found} (knee)"
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per optimizer and batch size: the winner, its settings and what speaks against it."""

@@ -102,7 +102,7 @@ class _LossWatch:
 def _make_model(arguments: Arguments) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(arguments.seed, MODEL))
-        model = arguments.workload.model()
+        model = arguments.workload.make_model()
     model.to(arguments.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model.train()
 

@@ -44,7 +44,7 @@ def work_of_an_example(arguments: Arguments, data: Dataset) -> float:
         warnings.simplefilter("ignore")
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(counter)
-        arguments.workload.model()(inputs)
+        arguments.workload.make_model()(inputs)
     return float(counter.get_total_flops()) / len(inputs)
 
 

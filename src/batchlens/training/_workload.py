@@ -21,7 +21,7 @@ def powers_of_two(low: int, high: int) -> tuple[int, ...]:
     return tuple(low * 2**k for k in range(int(math.log2(high / low)) + 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
     """What is trained, and when it counts as trained.
 
@@ -77,7 +77,15 @@ class Workload:
     size: str = "laptop"
     source: str = ""
 
+    def __repr__(self) -> str:
+        return f"<Workload: {self.name} ({self.size}), {self.metric.name} of {self.target:g}>"
+
     def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):
+            raise TypeError(
+                f"`model` of a workload must be a function that makes a model, got a {type(self.model).__name__}. "
+                "Write lambda: ... around it, so that every run starts anew."
+            )
         for name in ("data", "model", "loss"):
             if not callable(getattr(self, name)):
                 raise TypeError(
@@ -91,6 +99,13 @@ class Workload:
             self.metric.require_target(name, getattr(self, name))
         for name in ("evaluation_examples", "micro_batch", "slice_multiple", "max_examples", "min_steps", "trials"):
             require_whole(name, getattr(self, name), 1)
+
+    def make_model(self) -> nn.Module:
+        """A fresh model, if that is what `model` makes."""
+        model: object = self.model()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"`model` of {self.name} must return a Module, got {model!r}.")
+        return model
 
     def max_steps(self, batch_size: int) -> int:
         """The step budget of a run."""

@@ -81,7 +81,8 @@ class Record(Result):
         """How the run ended, in one line."""
         what = f"{self.workload}, {self.optimizer}, batch size {self.batch_size:,}"
         ended = f"reached {self.target:g}" if self.status == "reached" else self.status.replace("_", " ")
-        return f"{what}: {ended} after {self.steps_taken:,} steps"
+        because = f" ({self.reason})" if self.reason else ""
+        return f"{what}: {ended} after {self.steps_taken:,} step{'s' * (self.steps_taken != 1)}{because}"
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per evaluation: step, metric, and whether it is exact ("=") or a bound."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from batchlens._checks import require_choice, require_number
+from batchlens._checks import require_choice, require_instance, require_number
 from batchlens.optimizers import averaged
 
 __all__ = ["Range", "Scale", "Space", "search_spaces"]
@@ -91,6 +91,8 @@ def search_spaces(
     >>> sorted(search_spaces(momentum=Range(0.01, 1.0))["momentum"])
     ['learning_rate', 'momentum']
     """
+    for name, range_ in {"sgd": sgd, "momentum": momentum, "adam": adam, "kfac": kfac, **(decay or {})}.items():
+        require_instance(name, range_, Range)
     betas = {"beta2": Range(0.9, 0.9999, "log_one_minus"), "epsilon": Range(1e-10, 1e-3)}
     adam_space = {"learning_rate": adam, "beta1": _MOMENTUM, **betas}
     kfac_space = {

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from batchlens._drawing import Line, batch_axis, draw_lines, log_axis, look_of, steps_axis
+from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of, steps_axis
 from batchlens.optimizers import averaged, base_of
 from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.sweep.results import SweepResult
@@ -41,6 +41,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     missed = data[data["status"] == "not_reached"]
     steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
     batch_axis(ax, data["batch_size"])
+    hold_batch_sizes(ax, data["batch_size"])
     top = ax.get_ylim()[1]
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
