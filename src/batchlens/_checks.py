@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from numbers import Real
+from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar
 
 import numpy as np
@@ -84,6 +85,20 @@ def require_instance(name: str, value: object, kind: type[_T]) -> _T:
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise TypeError(f"`{name}` must be {article} {kind.__name__}, got {value!r}.")
     return value
+
+
+def require_path(name: str, value: object) -> Path:
+    """`value` as a path that a file could have here."""
+    try:
+        path = Path(value)  # type: ignore[arg-type]
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.lstat()
+    except TypeError:
+        raise TypeError(f"`{name}` must be a path, got {value!r}.") from None
+    except (OSError, ValueError) as error:  # too long, or with a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"`{name}` must be a path that can be used, got {value}: {reason}.") from None
+    return path
 
 
 def require_sequence(name: str, value: object) -> list[Any]:

@@ -4,8 +4,11 @@ import json
 import re
 import sqlite3
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -248,3 +251,28 @@ def test_training_seeds_are_left_alone() -> None:
     torch.manual_seed(0)
     declare(MADE_HERE, ["sgd"])
     torch.testing.assert_close(torch.rand(1), torch.rand(1, generator=torch.Generator().manual_seed(0)))
+
+
+SWEEP = {"workload": "digits", "optimizers": ["sgd"], "batch_sizes": [64], "store": "a"}
+
+
+@pytest.mark.parametrize(
+    ("door", "arguments", "message"),
+    [
+        (bl.read_sweep, {"path": "x" * 300}, "`path` must be a path that can be used, got x+: File name too long"),
+        (bl.read_sweep, {"path": 0.5}, r"`path` must be a path, got 0\.5\."),
+        (bl.merge_sweeps, {"out": "a\0b", "inputs": ["b"]}, "`out` must be a path that can be used"),
+        (bl.merge_sweeps, {"out": "a", "inputs": iter(())}, "`inputs` must be a sequence"),
+        (bl.run_sweep, {**SWEEP, "shard": 0.5}, r"`shard` must be a str, got 0\.5"),
+        (bl.run_sweep, {**SWEEP, "trials": 10**9}, "`trials` must be at most 1000000, got 1000000000"),
+        (bl.run_sweep, {**SWEEP, "spaces": iter(())}, "`spaces` must be a Mapping"),
+        (bl.run_sweep, {**SWEEP, "pruning": 3}, "`pruning` must be True or False, got 3"),
+        (partial(replace, MADE_HERE), {"name": 3}, "`name` must be a str, got 3"),
+        (partial(replace, MADE_HERE), {"batch_sizes": (0,)}, "`batch_sizes` must be at least 1, got 0"),
+    ],
+)
+def test_what_nobody_should_pass_is_refused_in_a_sentence(
+    door: Callable[..., object], arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        door(**arguments)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from batchlens._checks import require_path
 from batchlens.report._page.records import say_nothing
 from batchlens.report._sweep.page import write_sweep_report
 from batchlens.sweep.results import SweepResult, read_sweep
@@ -33,7 +34,7 @@ def write_report(
     ...     bl.write_report(store).relative_to(folder).as_posix()
     'one-report/index.html'
     """
-    sweep = path if isinstance(path, SweepResult) else read_sweep(Path(path))
-    folder = sweep.path.with_name(f"{sweep.path.stem}-report") if out is None else Path(out)
+    sweep = path if isinstance(path, SweepResult) else read_sweep(require_path("path", path))
+    folder = sweep.path.with_name(f"{sweep.path.stem}-report") if out is None else require_path("out", out)
     write_sweep_report(sweep, folder, progress or say_nothing)
     return folder / "index.html"

@@ -10,6 +10,8 @@ from batchlens._checks import require_number, require_whole
 
 # A cell is given up after this many times the trials asked for, however many of them diverged.
 MOST_NUMBERS = 5
+# Of a cell; numbers of trials are kept in memory.
+MOST_TRIALS = 1_000_000
 # Added to the batch size, makes steps of different batch sizes roughly comparable in time.
 _STEP_OVERHEAD = 100
 
@@ -96,7 +98,7 @@ class Declaration:
         for size, budget in zip(self.batch_sizes, self.max_steps, strict=True):
             require_whole("batch_sizes", size, 1)
             require_whole("max_steps", budget, 1)
-        require_whole("trials", self.trials, 1)
+        require_whole("trials", self.trials, 1, MOST_TRIALS)
         require_whole("seed", self.seed)
         require_whole("keep", self.keep, 1)
         require_number("target", self.target)

@@ -79,7 +79,7 @@ def declare(
     names = tuple(str(name) for name in require_sequence("optimizers", optimizers))
     given = found.batch_sizes if batch_sizes is None else require_sequence("batch_sizes", batch_sizes)
     sizes = tuple(require_whole("batch_sizes", value, 1) for value in given)
-    for name in spaces or {}:
+    for name in {} if spaces is None else require_instance("spaces", spaces, Mapping):  # type: ignore[type-abstract]
         require_choice("spaces", name, names)
     ranges = {name: _ranges(found, name, (spaces or {}).get(name, {})) for name in names}
     usual_target = found.target if target_on == "validation" else found.train_target

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from batchlens._checks import require_flag, require_whole
+from batchlens._checks import require_flag, require_path, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.sweep._declaration import Cell, Shard
 from batchlens.sweep._declare import DeclaredSweep
@@ -94,6 +94,7 @@ def fill(
     """Runs what is missing of a declared sweep into the store at `path`; arguments as for `run_sweep`."""
     declaration = sweep.declaration
     repeats = require_whole("repeats", repeats)
+    pruning, retry_failed = require_flag("pruning", pruning), require_flag("retry_failed", retry_failed)
     if shard is not None and (repeats or require_flag("extend", extend)):
         raise ValueError("`repeats` and `extend` need the whole sweep: merge the shards, then run it with them.")
     if ray is not None and workers is not None:
@@ -105,7 +106,7 @@ def fill(
             "one. Put it into a file and name it FILE.py:NAME."
         )
     device = device or ("cuda" if gpus else "cpu")
-    path = Path(path)
+    path = require_path("store", path)
     if ray is None:
         check_device(device)
         if not path.exists():  # what is not there is better said before there is a store

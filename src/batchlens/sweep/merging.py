@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from batchlens._checks import require_path, require_sequence
 from batchlens.errors import BatchlensError
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Trial
@@ -32,13 +33,14 @@ def merge_sweeps(out: Path | str, inputs: Sequence[Path | str]) -> SweepResult:
     ...
     ValueError: `inputs` must name at least one store, got none.
     """
-    out = Path(out)
+    out = require_path("out", out)
     if out.exists():
         raise BatchlensError(f"{out} is there already.")
-    if not inputs:
+    paths = [require_path("inputs", path) for path in require_sequence("inputs", inputs)]
+    if not paths:
         raise ValueError("`inputs` must name at least one store, got none.")
     with ExitStack() as stack:
-        stores = [stack.enter_context(Store.open(path)) for path in inputs]
+        stores = [stack.enter_context(Store.open(path)) for path in paths]
         for store in stores:
             store.refuse_if_locked()
         _require_same(stores)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from batchlens._checks import require_path
 from batchlens._results import Result, axes_or_new
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.sweep._cells import cell_results
@@ -157,7 +158,7 @@ def read_sweep(path: Path | str) -> SweepResult:
     ...
     batchlens.errors.BatchlensError: nothing.sqlite is not a file.
     """
-    with Store.open(path) as store:
+    with Store.open(require_path("path", path)) as store:
         return _read(store)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchlens._checks import require_number, require_sequence
+from batchlens._checks import require_instance, require_number, require_sequence
 from batchlens.sweep._declaration import Shard
 from batchlens.sweep._declare import declare
 from batchlens.sweep._filling import SweepInterrupted, fill
@@ -109,7 +109,7 @@ def run_sweep(
         ray=ray,
         cpus=cpus,
         gpus=require_number("gpus", gpus, low=0),
-        shard=None if shard is None else Shard.parse(shard),
+        shard=None if shard is None else Shard.parse(require_instance("shard", shard, str)),
         pruning=pruning,
         repeats=repeats,
         extend=extend,

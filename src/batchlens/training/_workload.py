@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from batchlens._checks import require_choice, require_instance, require_whole
+from batchlens._checks import require_choice, require_instance, require_sequence, require_whole
 from batchlens._shapes import SHAPES
 from batchlens.training.data.loading import Dataset
 from batchlens.training.metrics import ACCURACY, Metric, Scores, cross_entropies
@@ -91,7 +91,10 @@ class Workload:
                 raise TypeError(
                     f"`{name}` of a workload must be a function, got a {type(getattr(self, name)).__name__}."
                 )
+        require_instance("name", self.name, str)
         require_instance("metric", self.metric, Metric)
+        for size in require_sequence("batch_sizes", self.batch_sizes):
+            require_whole("batch_sizes", size, 1)
         require_choice("likelihood", self.likelihood, ("cross_entropy", "squared_error"))
         require_choice("schedule", self.schedule, list(SHAPES))
         require_choice("size", self.size, SIZES)
