@@ -10,7 +10,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce test versions same check format bench lock clean
+.PHONY: help setup reproduce test attack versions same check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ versions: $(VENV)/.dev ## Build the wheel, install it and run the core tests on 
 
 same: $(VENV)/.dev ## Compare the report's numbers and a sweep's winners with those of the commit REF
 	$(BIN)/python benchmarks/same_numbers.py $(REF)
+
+attack: $(VENV)/.dev ## Kills, damage and hostile input, for ten minutes (SEED=1: others)
+	$(BIN)/python -m pytest -m attack tests/attack
 
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -1,0 +1,14 @@
+"""Tests that run only where -m names their marker: those that need a cluster, and the long attack."""
+
+import pytest
+
+ASKED_FOR = ("ray", "attack")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for marker in ASKED_FOR:
+        if marker in config.option.markexpr:
+            continue
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"runs only with -m {marker}"))
