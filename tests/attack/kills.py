@@ -17,6 +17,8 @@ from tests.attack.tally import Tally
 from tests.sweep.test_kills import SWEEP as LARGER
 from tests.sweep.test_kills import Running, check_file, is_alive, outcome
 
+# The part of all kills that must find a sweep which has trained since it was started.
+LEAST_AMID = 0.5
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -49,18 +51,19 @@ def undisturbed(sweep: DeclaredSweep, path: Path) -> list[object]:
 def kill_sweeps(count: int, random: Random, folder: Path, tally: Tally) -> None:
     """Of sweeps that train in their own process, run again until each is complete."""
     wanted = undisturbed(SWEEP, folder / "undisturbed.sqlite")
-    nursery, kills, rounds = Nursery(), 0, 0
+    nursery, kills, amid, rounds = Nursery(), 0, 0, 0
     try:
         while kills < count:
             path, log = folder / f"killed{rounds}.sqlite", folder / f"log{rounds}"
             while kills < count:
-                number = random.choice(SIGNALS)
+                number, before = random.choice(SIGNALS), _state(path)
                 process = nursery.start(path, log)
                 ended = _end(process, number, random.uniform(0.01, 1.5))
                 problem = _look(path, log)
                 if not ended:
                     break  # it was complete before
                 kills += 1
+                amid += _state(path) != before
                 tally.count(f"{number.name} to a sweep", problem)
             _end(nursery.start(path, log), None, 120)
             last = log.read_text().split("\n")[-2]
@@ -69,6 +72,15 @@ def kill_sweeps(count: int, random: Random, folder: Path, tally: Tally) -> None:
             rounds += 1
     finally:
         nursery.close()
+    enough = amid >= LEAST_AMID * kills
+    tally.count("kills that hit training", "" if enough else f"{amid} of {kills}: the others show nothing")
+    print(f"{amid} of {kills} kills hit a sweep that had trained, in {rounds} sweeps")
+
+
+def _state(path: Path) -> tuple[int, set[tuple[str, int]]]:
+    """What a run leaves once it trains: trials in its store, and checkpoints beside it."""
+    files = path.with_name(f"{path.name}.runs").glob("*.pt")
+    return check_file(path), {(file.name, file.stat().st_mtime_ns) for file in files}
 
 
 def kill_workers(count: int, random: Random, folder: Path, tally: Tally) -> None:

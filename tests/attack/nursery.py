@@ -15,15 +15,18 @@ from pathlib import Path
 from batchlens.sweep import _filling
 from batchlens.sweep._declare import declare
 from batchlens.training import _run
+from batchlens.training.loop import train
 
 SWEEP = declare(
-    "digits", ["sgd", "momentum"], batch_sizes=[512], trials=3, keep=2, target=0.95, max_steps=400
+    "digits", ["sgd", "momentum"], batch_sizes=[128, 512], trials=4, keep=2, target=0.95, max_steps=400
 )  # fmt: skip
 
 
 def main() -> None:
     """Until the input ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are not waited for
+    # The first training of a process takes seconds to begin: a fork would be killed before it had done anything.
+    train("digits", "momentum", 128, {"learning_rate": 0.1}, max_steps=2, threads=1)
     for line in sys.stdin:
         store, log = json.loads(line)
         child = os.fork()
