@@ -10,7 +10,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce test attack versions same check format bench lock clean
+.PHONY: help setup reproduce test slow attack versions same check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,11 @@ setup: $(VENV)/.dev ## Prepare .venv for development
 reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies only)
 	$(BIN)/batchlens reproduce
 
-test: $(VENV)/.dev ## Run every test, slow ones and doctests included
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (five minutes)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
+
+slow: $(VENV)/.dev ## Run the slow tests
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m slow tests
 
 # Pythons on which `make versions` tries the wheel, and the tests that need neither torch nor minutes.
 PYTHONS ?= python3.11 python3.12 python3.13

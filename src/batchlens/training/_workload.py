@@ -9,6 +9,7 @@ from torch import nn
 
 from batchlens._checks import require_choice, require_instance, require_sequence, require_whole
 from batchlens._shapes import SHAPES
+from batchlens.errors import BatchlensError
 from batchlens.training.data.loading import Dataset
 from batchlens.training.metrics import ACCURACY, Metric, Scores, cross_entropies
 from batchlens.training.spaces import Space, search_spaces
@@ -105,7 +106,10 @@ class Workload:
 
     def make_model(self) -> nn.Module:
         """A fresh model, if that is what `model` makes."""
-        model: object = self.model()
+        try:
+            model: object = self.model()
+        except Exception as error:
+            raise BatchlensError(f"the model of {self.name} cannot be made: {type(error).__name__}: {error}") from error
         if not isinstance(model, nn.Module):
             raise TypeError(f"`model` of {self.name} must return a Module, got {model!r}.")
         return model
