@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -43,8 +42,8 @@ class Nursery:
 
 
 def undisturbed(sweep: DeclaredSweep, path: Path) -> list[object]:
-    """What a sweep finds where nobody ends it."""
-    fill(replace(sweep, named=False), path)
+    """What a sweep finds where nobody ends it; in a process of its own, as torch's random numbers are a process's."""
+    fill(sweep, path, workers=1)
     return outcome(path)
 
 

@@ -51,6 +51,8 @@ class Schedule(Result):
         lengths = np.array([require_whole("lengths", length) for length in require_sequence("lengths", self.lengths)])
         if lengths.size != rates.size:
             raise ValueError(f"`lengths` must have {rates.size} entries, one per learning rate, got {lengths.size}.")
+        if self.risk != self.risk:
+            raise ValueError("`risk` must be a number, got nan.")
         risk = math.inf if self.risk == math.inf else require_number("risk", self.risk, low=0)
         object.__setattr__(self, "risk", risk)
         checked = {

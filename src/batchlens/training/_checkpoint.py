@@ -25,9 +25,9 @@ class DamagedCheckpoint(UserWarning):
 
 def prepare_checkpoint(path: Path) -> Path:
     """The file, if one can be written there: better said now than after hours."""
-    if path.exists() and not path.is_file():
-        raise BatchlensError(f"{path} is no plain file; choose another checkpoint.")
     try:
+        if path.exists() and not path.is_file():
+            raise BatchlensError(f"{path} is no plain file; choose another checkpoint.")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             return path
@@ -54,9 +54,8 @@ def save_checkpoint(path: Path, identity: dict[str, Any], state: dict[str, Any])
 
 def discard_checkpoint(path: Path) -> None:
     """Deletes a checkpoint, if there is one; what is none is left alone."""
-    if not path.exists():
+    if not prepare_checkpoint(path).exists():
         return
-    prepare_checkpoint(path)
     with path.open("rb") as file:
         if file.read(len(_FIRST_LINE)) != _FIRST_LINE:
             raise BatchlensError(f"{path} is not a checkpoint, and is left alone; choose another one.")
