@@ -14,6 +14,7 @@ import batchlens
 from batchlens.training._published import PUBLISHED as WORKLOADS
 from batchlens.training.data._sources import is_present
 from batchlens.training.loop import Interrupted, train
+from batchlens.training.models import ResNet
 from batchlens.training.record import Record
 from batchlens.training.workloads import find_workload
 from tests.training.test_learning import need_data
@@ -64,6 +65,27 @@ def test_every_workload_trains_with_kfac(workload: str) -> None:
         workload, "kfac", 32, {"learning_rate": 0.01}, max_steps=3, target=1.0 if "lm1b" not in workload else 0
     )
     assert (record.status, record.reason) == ("not_reached", "")
+
+
+@pytest.mark.parametrize("preactivated", [False, True])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_residual_networks_have_factors_for_all_but_their_norms(normalized: bool, preactivated: bool) -> None:
+    torch.manual_seed(0)
+    model = ResNet(1, normalized, width=2, preactivated=preactivated)
+    optimizer = batchlens.KFAC(model, lr=0.1, other="sgd")
+    norms = [name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
+    assert set(optimizer.unfactored) == {f"{name}.{part}" for name in norms for part in ("weight", "bias")}
+    images, targets = torch.randn(8, 3, 32, 32), torch.arange(8)
+    losses = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        outputs = model(images)
+        optimizer.observe(outputs)
+        loss = functional.cross_entropy(outputs, targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
 
 
 def test_a_paper_size_factor_is_inverted_every_hundred_steps() -> None:

@@ -35,13 +35,16 @@ def test_simple_cnn_of_the_paper() -> None:
     assert model(draw(3, 1, 28, 28)).shape == (3, 10)
 
 
+@pytest.mark.parametrize("preactivated", [False, True])
 @pytest.mark.parametrize(("blocks", "normalized", "size"), [(1, False, 75_050), (5, True, 464_154)])
-def test_resnets_of_the_paper(blocks: int, normalized: bool, size: int) -> None:
-    model = ResNet(blocks, normalized)
+def test_resnets_of_the_paper(blocks: int, normalized: bool, size: int, preactivated: bool) -> None:
+    """Where activations are does not change their number: the stem's serves the first block, the last one is new."""
+    model = ResNet(blocks, normalized, preactivated=preactivated)
     channels = [(3, 16)] + [(16, 16)] * 2 * blocks
     for narrow, wide in ((16, 32), (32, 64)):
         channels += [(narrow, wide)] + [(wide, wide)] * (2 * blocks - 1)
-    # A normalised convolution has a scale and a shift in place of a bias.
+    # A normalised convolution has a scale and a shift in place of a bias. Pre-activated, the wide ones of a new stage
+    # come one convolution later.
     expected = sum(9 * before * after + (2 if normalized else 1) * after for before, after in channels) + 64 * 10 + 10
     assert sum(weight.numel() for weight in model.parameters()) == expected == size
     assert count(model, nn.Conv2d) == len(channels) == 6 * blocks + 1
@@ -100,13 +103,16 @@ def test_weights_start_as_he_says() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("preactivated", [False, True])
 @pytest.mark.parametrize("normalized", [False, True])
-def test_shortcuts_subsample_and_pad_with_zeros(normalized: bool) -> None:
-    model = ResNet(2, normalized, width=4).eval()
+def test_shortcuts_subsample_and_pad_with_zeros(normalized: bool, preactivated: bool) -> None:
+    model = ResNet(2, normalized, width=4, preactivated=preactivated).eval()
     for weight in model.stages.parameters():
-        nn.init.zeros_(weight)  # what is left of a block is relu(shortcut), and all inputs here are positive
+        nn.init.zeros_(weight)  # what is left of a block is its shortcut, rectified where blocks end so
     shapes = {4: (4, 8, 1), 8: (8, 4, 2), 16: (16, 2, 4)}
-    images = draw(2, 4, 8, 8).abs() + 0.1
+    images = draw(2, 4, 8, 8)
+    if not preactivated:
+        images = images.abs() + 0.1
     hidden = images
     for number, stage in enumerate(model.stages):
         hidden = stage(hidden)
@@ -119,24 +125,74 @@ def test_shortcuts_subsample_and_pad_with_zeros(normalized: bool) -> None:
 
 
 def test_shortcuts_have_no_parameters() -> None:
-    block = ResNet(width=4).stages[1]
-    assert sorted(name for name, _ in block.named_parameters()) == [
-        f"{part}.0.{name}" for part in ("first", "second") for name in ("bias", "weight")
-    ]
+    for number in range(3):
+        block = ResNet(width=4).stages[number]
+        assert [len(weight) for weight in block.parameters()] == [4 * 2**number] * 4
+        assert count(block, nn.Conv2d) == 2
+
+
+def rectified(hidden: Tensor) -> Tensor:
+    return hidden.clamp(min=0)
 
 
 def test_a_block_adds_its_input() -> None:
-    model = ResNet(width=3)
-    block, images = model.stages[0], draw(2, 3, 6, 6)
-    first, second = (module for module in block.modules() if isinstance(module, nn.Conv2d))
-    expected = (images + second(first(images).clamp(min=0))).clamp(min=0)
-    torch.testing.assert_close(block(images), expected)
+    images = draw(2, 3, 6, 6)
+    for preactivated in (False, True):
+        blocks = ResNet(2, width=3, preactivated=preactivated).stages
+        first, second = (module for module in blocks[1].modules() if isinstance(module, nn.Conv2d))
+        if preactivated:
+            expected = images + second(rectified(first(rectified(images))))
+        else:
+            expected = rectified(images + second(rectified(first(images))))
+        torch.testing.assert_close(blocks[1](images), expected)
 
 
-def test_resnet_averages_over_the_image() -> None:
-    model = ResNet(width=2)
+def test_resnet8_by_hand() -> None:
+    """Pre-activated: the stem's output is rectified before both paths, later blocks pass on what is negative."""
+    torch.manual_seed(0)
+    model = ResNet(width=2).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))  # biases start at zero
+    stem, *convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+    images = draw(2, 3, 32, 32).double()
+    hidden = rectified(stem(images))
+    for first, second in zip(convolutions[::2], convolutions[1::2], strict=True):
+        branch = second(rectified(first(rectified(hidden))))
+        step, new = hidden.shape[-1] // branch.shape[-1], branch.shape[1] - hidden.shape[1]
+        subsampled = hidden[:, :, ::step, ::step]
+        nothing = torch.zeros(2, new, *branch.shape[2:], dtype=torch.float64)
+        hidden = torch.cat([subsampled, nothing], 1) + branch
+    assert bool((hidden < 0).any())
+    means = rectified(hidden).flatten(2).sum(2) / 64
+    torch.testing.assert_close(model(images), means @ model.head.weight.T + model.head.bias)
+
+
+def test_normalised_and_pre_activated_by_hand() -> None:
+    """Every normalisation but the last is followed by relu and convolution; the first block shares the stem's."""
+    torch.manual_seed(0)
+    model = ResNet(1, normalized=True, width=2).double().eval()
+    kinds = [type(module).__name__ for module in model.modules() if not list(module.children())]
+    layer = ["GhostBatchNorm2d", "ReLU", "Conv2d"]
+    assert kinds == ["Conv2d", "GhostBatchNorm2d", "Conv2d", *layer * 5, "GhostBatchNorm2d", "ReLU", "Linear"]
+    stem, *norms = (module for module in model.modules() if isinstance(module, GhostBatchNorm2d))
+    for number, norm in enumerate([stem, *norms]):
+        nn.init.constant_(norm.bias, 0.1 * number - 0.2)
+    conv, *convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+    images = draw(2, 3, 32, 32).double()
+    hidden = rectified(stem(conv(images)))
+    hidden = hidden + convolutions[1](rectified(norms[0](convolutions[0](hidden))))
+    torch.testing.assert_close(model.stages[0](rectified(stem(conv(images)))), hidden)
+    branch = convolutions[3](rectified(norms[2](convolutions[2](rectified(norms[1](hidden))))))
+    shortcut = torch.cat([hidden[:, :, ::2, ::2], torch.zeros(2, 2, 16, 16, dtype=torch.float64)], 1)
+    torch.testing.assert_close(model.stages[1](hidden), shortcut + branch)
+
+
+@pytest.mark.parametrize("preactivated", [False, True])
+def test_resnet_averages_over_the_image(preactivated: bool) -> None:
+    model = ResNet(width=2, preactivated=preactivated)
     images = draw(2, 3, 32, 32)
-    features = model.stages(model.stem(images).clamp(min=0))
+    features = model.stages(model.stem(images).clamp(min=0)).clamp(min=0)
     assert features.shape == (2, 8, 8, 8)
     means = torch.stack([features[:, :, row, column] for row in range(8) for column in range(8)]).sum(0) / 64
     torch.testing.assert_close(model(images), means @ model.head.weight.T + model.head.bias)
@@ -210,7 +266,14 @@ def test_evaluation_uses_the_running_statistics() -> None:
     assert torch.equal(norm.running_var, variance)
 
 
-@pytest.mark.parametrize("make", [lambda: ResNet(1, normalized=True, width=2), lambda: VGG11(width=2)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ResNet(1, normalized=True, width=2),
+        lambda: ResNet(1, normalized=True, width=2, preactivated=False),
+        lambda: VGG11(width=2),
+    ],
+)
 def test_slices_of_ghosts_change_nothing(make: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     whole = make()

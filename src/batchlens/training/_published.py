@@ -171,8 +171,8 @@ PUBLISHED: dict[str, Sizes] = {
         _normalized(
             _cifar10(
                 "resnet32_cifar10",
-                partial(ResNet, blocks=5, normalized=True),
-                partial(ResNet, blocks=5, normalized=True, width=8),
+                partial(ResNet, blocks=5, normalized=True, preactivated=False),
+                partial(ResNet, blocks=5, normalized=True, preactivated=False, width=8),
                 {"paper": (0.90, 0.95), "laptop": (0.40, 0.40)},
                 evaluation_examples=200,
             )
