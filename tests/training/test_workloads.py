@@ -15,7 +15,7 @@ from batchlens.training._recipes import check_settings, recipe_named
 from batchlens.training._workload import SIZES
 from batchlens.training.metrics import ACCURACY, CROSS_ENTROPY
 from batchlens.training.models import MLP, VGG11, ResNet, SimpleCNN, Transformer
-from batchlens.training.models._normalization import hold_channels_at_norm_one
+from batchlens.training.models._normalization import GHOST_SIZE, hold_channels_at_norm_one
 from batchlens.training.workloads import Workload, find_workload
 
 NAMES = (
@@ -147,10 +147,16 @@ def test_batch_sizes_double(name: str, size: str) -> None:
     sizes = find_workload(name, size).batch_sizes
     assert len(sizes) >= 7
     assert all(large == 2 * small for small, large in pairwise(sizes))
-    assert sizes[0] in (8, 16)
+    assert sizes[0] == {"digits": 8}.get(name, 32 if name in NORMALIZED else 16)
     ends = {"transformer_lm1b": (1_024, 16_384), "digits": (1_024, 1_024), "simple": (4_096, 65_536)}
     last = ends.get(name, ends["simple"] if name.startswith("simple") else (2_048, 65_536))
     assert sizes[-1] == last[size == "paper"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_batches_are_whole_ghosts(name: str, size: str) -> None:
+    assert all(batch % GHOST_SIZE == 0 for batch in find_workload(name, size).batch_sizes)
 
 
 @each_workload

@@ -88,7 +88,10 @@ def _cifar10(
 
 
 def _normalized(sizes: Sizes) -> Sizes:
-    """With label smoothing, convolution channels of norm 1, ghosts and a learning rate that decays."""
+    """With label smoothing, convolution channels of norm 1, ghosts and a learning rate that decays.
+
+    Batches are whole ghosts: in a smaller batch the ghost would be smaller too, and the training objective another.
+    """
     spaces = search_spaces(Range(1e-2, 10.0), Range(1e-3, 10.0), Range(1e-5, 1e-1), Range(1e-3, 10.0), _DECAY)
     return {
         size: replace(
@@ -97,6 +100,7 @@ def _normalized(sizes: Sizes) -> Sizes:
             schedule="linear_decay",
             constraint=hold_channels_at_norm_one,
             slice_multiple=GHOST_SIZE,
+            batch_sizes=tuple(batch for batch in workload.batch_sizes if batch >= GHOST_SIZE),
             spaces=spaces,
             trials=200,
         )
