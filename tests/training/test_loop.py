@@ -260,8 +260,9 @@ def test_a_run_that_is_picked_up_goes_on_to_the_bit(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_convolutions_are_picked_up_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = partial(train, TINY_VGG, "muon+ema", 48, {"learning_rate": 0.01}, max_steps=6)
+@pytest.mark.parametrize("optimizer", ["muon+ema", "adam", "adamw+ema"])
+def test_convolutions_are_picked_up_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
+    run = partial(train, TINY_VGG, optimizer, 48, {"learning_rate": 0.01}, max_steps=6)
     never_stopped = final_weights(monkeypatch, run)
     with pytest.raises(Interrupted):
         run(checkpoint=tmp_path / "run.pt", stop=stop_at(3))

@@ -24,6 +24,7 @@ from batchlens.training.models import Transformer
 
 Array = npt.NDArray[np.float64]
 FIRST_ORDER = ("sgd", "momentum", "nesterov", "adam", "adam_no_momentum", "adamw", "muon")
+CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
 
 
 def build(name: str, model: nn.Module, **given: float) -> Stepper:
@@ -166,10 +167,84 @@ def test_gradients_are_cleared(name: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Muon
+# One kernel for all weights
 # ---------------------------------------------------------------------------------------------
 
-CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
+
+class Rearranged(nn.Module):
+    """A convolution whose weight's gradient comes in another layout than the weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return (self.weight.contiguous() * images).permute(1, 0, 2, 3).contiguous().square()
+
+
+class Gaps(nn.Module):
+    """Every other column of a matrix as a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 8)[:, ::2])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ self.weight.T
+
+
+class Waves(nn.Module):
+    """A weight of complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, dtype=torch.complex64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (inputs * self.weight).abs()
+
+
+@pytest.mark.parametrize("name", ["adam", "adam_no_momentum", "adamw"])
+@pytest.mark.parametrize(
+    ("make", "inputs", "fused"),
+    [
+        (lambda: convolutional(CONTIGUOUS), torch.randn(8, 1, 6, 6), True),
+        (lambda: convolutional(CHANNELS_LAST), torch.randn(8, 1, 6, 6), True),
+        (lambda: convolutional(CHANNELS_LAST).double(), torch.randn(8, 1, 6, 6).double(), True),
+        (lambda: Transformer(7, 4, 1, 1, 6, 3), torch.tensor([[1, 2, 3]]), True),
+        (Rearranged, torch.randn(4, 3, 5, 5), True),
+        (Gaps, torch.randn(5, 4), None),
+        (Waves, torch.randn(5, 4), None),
+    ],
+    ids=["contiguous", "channels_last", "float64", "tied", "rearranged", "gaps", "complex"],
+)
+def test_adam_is_that_of_torch_weight_by_weight(
+    name: str, make: Callable[[], nn.Module], inputs: Tensor, fused: bool | None
+) -> None:
+    """In one kernel where weights have no gaps; against torch's loop over weights, up to rounding."""
+    torch.manual_seed(0)
+    model = make()
+    twin = copy.deepcopy(model)
+    if isinstance(model, Gaps):
+        assert not model.weight.is_contiguous()
+    optimizer = build(name, model, learning_rate=0.1, epsilon=0.01)
+    assert [group["fused"] for group in optimizer.param_groups] == [fused]
+    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+    betas = (0.0 if name == "adam_no_momentum" else 0.9, 0.999)
+    other = kind(twin.parameters(), lr=0.1, betas=betas, eps=0.01, foreach=False)
+    for _ in range(4):
+        for one, stepper in ((model, optimizer), (twin, other)):
+            stepper.zero_grad()
+            for part in (inputs, inputs):  # as with micro-batches
+                one(part).square().mean().backward()
+            stepper.step()
+    for weight, expected in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(weight, expected)
+
+
+# ---------------------------------------------------------------------------------------------
+# Muon
+# ---------------------------------------------------------------------------------------------
 
 
 def convolutional(layout: torch.memory_format = CONTIGUOUS) -> nn.Sequential:
@@ -204,7 +279,7 @@ def test_muon_is_that_of_torch_on_flat_copies(model_layout: torch.memory_format,
     vectors = [nn.Parameter(weight.detach().clone()) for weight in model.parameters() if weight.dim() == 1]
     assert (len(copies), len(vectors)) == (4, 4)
     muon = torch.optim.Muon(copies, lr=0.1, momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
-    adamw = torch.optim.AdamW(vectors, lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
+    adamw = torch.optim.AdamW(vectors, lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, fused=True)
     for step in range(4):
         optimizer.zero_grad()
         backward(model, seed=step)
@@ -261,7 +336,7 @@ def test_muon_leaves_tables_to_adamw(output: str) -> None:
         name = "0.weight"
     table = dict(model.named_parameters())[name]
     twin = nn.Parameter(table.detach().clone())
-    adamw = torch.optim.AdamW([twin], lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.05)
+    adamw = torch.optim.AdamW([twin], lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.05, fused=True)
     optimizer = build("muon", model, learning_rate=0.1, weight_decay=0.05)
     for _ in range(3):
         optimizer.zero_grad()

@@ -111,23 +111,44 @@ def _nesterov(model: nn.Module, settings: Settings, task: Task) -> Stepper:
     return optim.SGD(model.parameters(), lr=settings["learning_rate"], momentum=momentum, nesterov=momentum > 0)
 
 
+def _fused(weights: Iterable[Tensor]) -> bool | None:
+    """True where torch can update all of these in one kernel, else None: torch's own choice."""
+    return all(_can_be_fused(weight) for weight in weights) or None
+
+
+def _can_be_fused(weight: Tensor) -> bool:
+    # The kernel walks through memory and does not look at strides: a weight with gaps would come out wrong, without a
+    # word. Autograd lays out the gradient of a weight without gaps as the weight itself.
+    without_gaps = weight.is_contiguous() or (
+        weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last)
+    )
+    return without_gaps and weight.is_floating_point() and weight.device.type in ("cpu", "cuda", "mps")
+
+
 def _adam(model: nn.Module, settings: Settings, task: Task) -> Stepper:
-    betas = settings.get("beta1", 0.0), settings["beta2"]
-    return optim.Adam(model.parameters(), lr=settings["learning_rate"], betas=betas, eps=settings["epsilon"])
+    weights = list(model.parameters())
+    return optim.Adam(
+        weights,
+        lr=settings["learning_rate"],
+        betas=(settings.get("beta1", 0.0), settings["beta2"]),
+        eps=settings["epsilon"],
+        fused=_fused(weights),
+    )
 
 
-def _adamw_over(parameters: Iterable[Tensor], settings: Settings) -> optim.AdamW:
+def _adamw_over(weights: Sequence[Tensor], settings: Settings) -> optim.AdamW:
     return optim.AdamW(
-        parameters,
+        weights,
         lr=settings["learning_rate"],
         betas=(settings["beta1"], settings["beta2"]),
         eps=settings["epsilon"],
         weight_decay=settings["weight_decay"],
+        fused=_fused(weights),
     )
 
 
 def _adamw(model: nn.Module, settings: Settings, task: Task) -> Stepper:
-    return _adamw_over(model.parameters(), settings)
+    return _adamw_over(list(model.parameters()), settings)
 
 
 class _FlatMuon(optim.Muon):
