@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from batchlens import BatchlensError
 from batchlens.training import _run as run_module
+from batchlens.training._arguments import check_arguments
 from batchlens.training._recipes import RECIPES, Recipe, Task
 from batchlens.training._run import DIVERGENCE_WINDOW
 from batchlens.training.data._sources import is_present
@@ -183,6 +184,44 @@ def test_a_batch_may_exceed_the_data() -> None:
     assert record.status == "not_reached"
     assert record.examples == 40_000
     assert record.notes == ("a batch of 4,000 repeats examples: the training set has 1,500",)
+
+
+def few_digits(examples: int) -> Workload:
+    """Of a budget of 100,000 examples."""
+    data = load("digits")
+    few = replace(data, train=Split(data.train.inputs[:examples], data.train.targets[:examples]))
+    return replace(DIGITS, data=lambda _: few, target=0.2)
+
+
+def test_a_budget_that_shows_examples_too_often_is_warned_of() -> None:
+    said = "the step budget shows each of the 50 training examples up to 2,000 times"
+    with pytest.warns(UserWarning, match=f"^{said}. Get more data, or lower `max_steps`.$"):
+        record = train(few_digits(50), "momentum", 10, GOOD)
+    assert record.notes == (said,)
+
+
+def test_a_budget_that_shows_examples_often_enough_is_not() -> None:
+    assert train(few_digits(100), "momentum", 10, GOOD).notes == ()  # exactly 1,000 times
+    assert train(few_digits(50), "momentum", 10, GOOD, max_steps=5_000).notes == ()
+    # The least number of steps is no budget of examples, nor is one that was asked for.
+    assert train(few_digits(512), "momentum", 512, GOOD, max_steps=100_000).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "examples"),
+    [("simple_cnn_mnist", 55_000), ("simple_cnn_fashion_mnist", 55_000), ("resnet8_cifar10", 45_000),
+     ("resnet32_cifar10", 45_000), ("vgg11_cifar10", 45_000), ("digits", 1_500)],
+)  # fmt: skip
+def test_whole_data_sets_are_large_enough(name: str, examples: int) -> None:
+    for size in ("laptop", "paper"):
+        for batch_size in find_workload(name, size).batch_sizes:
+            arguments = check_arguments(name, "sgd", batch_size, {"learning_rate": 0.1}, size=size)
+            assert run_module.passes_of(arguments, examples) <= run_module.MOST_PASSES
+
+
+def test_four_shards_of_lm1b_are_too_few_at_paper_size() -> None:
+    arguments = check_arguments("transformer_lm1b", "sgd", 64, {"learning_rate": 0.1}, size="paper")
+    assert run_module.passes_of(arguments, 8_200) > 7_000
 
 
 def test_a_target_on_the_training_set() -> None:
@@ -357,7 +396,7 @@ def test_a_workload_of_ones_own_may_measure_what_it_likes() -> None:
     workload = Workload(
         "line", data, Line, 1e-4, 1e-4, loss=squared_errors, likelihood="squared_error", metric=SQUARED_ERROR
     )
-    record = train(workload, "sgd", 16, {"learning_rate": 0.5})
+    record = train(workload, "sgd", 16, {"learning_rate": 0.5}, max_steps=1_000)
     assert record.status == "reached"
     assert record.best_metric is not None
     assert record.best_metric <= 1e-4

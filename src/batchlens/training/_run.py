@@ -29,6 +29,8 @@ _INITIAL_EXAMPLES = 256
 # Reading a loss makes an accelerator wait, so there the losses of this many steps are read at once.
 _LOSSES_AT_A_TIME = 20
 CHECKPOINT_SECONDS = 180.0
+# A budget that shows every example more often than this asks for a larger data set.
+MOST_PASSES = 1_000
 
 Stop = Literal["pruned", "interrupted"]
 
@@ -322,10 +324,21 @@ class Run:
         )
 
 
+def passes_of(arguments: Arguments, examples: int) -> float:
+    """How often the step budget shows each of the `examples` of the training set.
+
+    At most what the workload's budget of examples comes to: steps beyond it are those that large batches are granted,
+    or that were asked for.
+    """
+    return min(arguments.max_steps * arguments.batch_size, arguments.workload.max_examples) / examples
+
+
 def _notes(arguments: Arguments, examples: int, unfactored: Mapping[str, str]) -> Iterator[str]:
     """What a reader of the result should know."""
     if arguments.batch_size > examples:
         yield f"a batch of {arguments.batch_size:,} repeats examples: the training set has {examples:,}"
+    if (passes := passes_of(arguments, examples)) > MOST_PASSES:
+        yield f"the step budget shows each of the {examples:,} training examples up to {passes:,.0f} times"
     by_reason: dict[str, list[str]] = {}
     for name, reason in unfactored.items():
         by_reason.setdefault(reason, []).append(name)

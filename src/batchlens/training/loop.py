@@ -9,7 +9,7 @@ from batchlens._checks import require_whole
 from batchlens.training._arguments import Options, check_arguments, load_data
 from batchlens.training._checkpoint import prepare_checkpoint
 from batchlens.training._recipes import Recipe
-from batchlens.training._run import Interrupted, Progress, Run, Stop
+from batchlens.training._run import MOST_PASSES, Interrupted, Progress, Run, Stop, passes_of
 from batchlens.training._threads import choose_threads, limit_threads
 from batchlens.training.record import Record
 from batchlens.training.workloads import Workload
@@ -62,6 +62,12 @@ def train(
     if checked.batch_size > len(data.train):
         warnings.warn(
             f"a batch of {checked.batch_size:,} is larger than the training set of {len(data.train):,} examples.",
+            stacklevel=2,
+        )
+    if (passes := passes_of(checked, len(data.train))) > MOST_PASSES:
+        warnings.warn(
+            f"the step budget shows each of the {len(data.train):,} training examples up to {passes:,.0f} times. "
+            "Get more data, or lower `max_steps`.",
             stacklevel=2,
         )
     with limit_threads(asked or choose_threads(checked, data)):
