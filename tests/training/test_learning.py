@@ -23,7 +23,7 @@ DATA = {
 GOLDEN = {
     "simple_cnn_mnist": 2.30254,
     "simple_cnn_fashion_mnist": 2.42652,
-    "resnet8_cifar10": 2.33201,
+    "resnet8_cifar10": 2.30642,
     "resnet32_cifar10": 2.32704,
     "vgg11_cifar10": 2.29781,
     "transformer_lm1b": 7.46911,
@@ -33,7 +33,7 @@ GOLDEN = {
 LEARNS = {
     "simple_cnn_mnist": (0.03, 0.1),
     "simple_cnn_fashion_mnist": (0.03, 0.3),
-    "resnet8_cifar10": (0.02, 0.9),
+    "resnet8_cifar10": (0.007, 0.9),
     "resnet32_cifar10": (0.05, 0.7),
     "vgg11_cifar10": (0.05, 0.7),
     "transformer_lm1b": (0.3, 0.8),

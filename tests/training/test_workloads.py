@@ -81,8 +81,8 @@ def test_models_of_the_paper(name: str, kind: type[nn.Module], weights: int) -> 
     assert sum(weight.numel() for weight in model.parameters()) == weights
     small = find_workload(name, "laptop").model()
     assert type(small) is kind
-    if name != "digits":
-        assert sum(weight.numel() for weight in small.parameters()) < weights / 3
+    of_small = sum(weight.numel() for weight in small.parameters())
+    assert of_small == weights if name in ("digits", "resnet8_cifar10") else of_small < weights / 3
 
 
 @each_workload
