@@ -171,13 +171,14 @@ def table(methods: dict[str, Method], replications: int) -> None:
 
 
 if __name__ == "__main__":
-    short = Guide(rounds=(12, 6, 6, 5))
     table(
         {
             "Sobol 34": Method(Guide(rounds=(34,), shrink=0.0), share=False),
             "guided, every cell alone": Method(Guide(), share=False),
             "guided": Method(Guide()),
-            "guided, 29 runs": Method(short),
+            "guided, 14+7+7+6": Method(Guide(rounds=(14, 7, 7, 6))),
+            "guided, 12+6+6+5": Method(Guide(rounds=(12, 6, 6, 5))),
+            "guided, 12+5+4+4+4": Method(Guide(rounds=(12, 5, 4, 4, 4))),
         },
         int(sys.argv[1]) if len(sys.argv) > 1 else 20,
     )

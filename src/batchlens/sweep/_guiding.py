@@ -1,14 +1,17 @@
 """Guided search: where the next round of runs looks, sharing what neighbouring batch sizes know.
 
-A cell is one batch size of one optimizer.  The centre of a round comes from the best runs of each cell and from a line
-through all cells over the logarithm of batch size; later, from a quadratic surface fitted to all cells together:
+A cell is one batch size of one optimizer.  Points scatter about three places in turn: the lowest point of a quadratic
+surface fitted to all cells together,
 
-    log steps = intercept(cell) + (x - m)' A (x - m) / 2,    m linear in log batch size,
+    log steps = intercept(cell) + slope(cell)' x + x' A x / 2,
 
-where A is shared.  Points scatter about the centre, less with every round, further along directions that matter little.
-Everything is deterministic: the same runs and seeds give the same points.
+where A is shared and slopes are a line over log batch size plus a little of each cell's own; the mean of the cell's
+best runs, drawn to a line through all cells; and the cell's own best run.  They scatter as far as the surface rises by
+a given part, so further along directions that matter little, and less with every round.  Everything is deterministic:
+the same runs and seeds give the same points.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -48,23 +51,26 @@ class Guess(NamedTuple):
 class Guide:
     """The constants of guided search; lengths are in units of the declared ranges."""
 
-    rounds: tuple[int, ...] = (14, 7, 7, 6)
-    spreads: tuple[float, ...] = (0.22, 0.12, 0.067)
+    rounds: tuple[int, ...] = (14, 5, 5, 5, 5)  # points of a cell in every round, the Sobol round first
+    rises: tuple[float, ...] = (0.35, 0.2, 0.12, 0.07)  # log steps that the scatter costs on average, by round
+    spreads: tuple[float, ...] = (0.22, 0.15, 0.1)  # the widest scatter, by round
+    narrowest: float = 0.15  # the narrowest scatter, as a part of the widest
     leave: float = 1 / 3  # how far points may leave the declared box
-    top: int = 4  # how many runs of a cell make its centre
-    temperature: float = 0.2  # and how fast their weight falls with log steps
-    own: float = 0.5  # weight of the cell's own centre beside the line's
-    own_best_every: int = 3  # every so many points, one is around the cell's own best
-    roundness: float = 0.5  # part of the identity in the shape of the scatter
-    surface_from: int = 2  # the first round whose centre comes from the surface
-    fade: float = 1.0  # log steps above the best over which a run loses its weight in the surface
+    top: int = 4  # how many runs of a cell make its mean
+    temperature: float = 0.2  # log steps above the best over which their weight falls by e
+    own: float = 0.3  # weight of the cell's own mean beside the line through all
+    level: float = 0.5  # prior weight, in runs, of a line without slope
+    surface_from: int = 2  # the first round that looks where the surface is lowest
+    trust: float = 1.0  # how many times the widest scatter the surface may be away from the mean
+    fade: float = 0.5  # log steps above the best over which a run's weight in the surface falls by e
+    noise: float = 0.2  # of log steps about the surface
+    lift: float = 0.2  # log steps beyond its cap at which a censored run enters
     curvature: float = 8.0  # the prior's A, times the identity
-    curvature_sd: float = 20.0
-    slope_sd: float = 10.0
-    drift_sd: float = 5.0
-    noise: float = 0.15  # of a run's log steps about the surface
-    trust: float = 1.0  # how many previous spreads the surface may move a centre
-    shrink: float = 0.5  # weight of the surface's prediction beside the own result
+    curvature_sd: float = 50.0
+    slope_sd: float = 20.0
+    drift_sd: float = 12.0  # of slopes, from the middle to the ends of the batch sizes
+    cell_sd: float = 3.0  # of a cell's slope about the line
+    shrink: float = 0.7  # weight of the surface's prediction beside the run's own result
 
 
 DEFAULTS = Guide()
@@ -101,18 +107,19 @@ def propose(
     """`count` points for every cell in round 1 or later."""
     runs = _gather(log_batch, seen, len(reach[0]))
     low, high = _limits(reach, guide)
-    spread = guide.spreads[min(round_, len(guide.spreads)) - 1]
-    centres, own_best, shape = _centres(runs, guide)
+    means, bests = _means(runs, guide)
+    surface = _fit(runs, guide)
+    spread = _of_round(guide.spreads, round_)
+    lowest = means
     if round_ >= guide.surface_from:
-        before = guide.spreads[min(round_ - 1, len(guide.spreads)) - 1]
-        centres = _toward(centres, _Surface.fit(runs, guide).minima(), guide.trust * before * np.sqrt(len(reach[0])))
+        lowest = _toward(means, surface.minima(), guide.trust * spread * math.sqrt(len(reach[0])))
+    root = surface.scatter(_of_round(guide.rises, round_), guide.narrowest * spread, spread)
     proposed = []
     for cell, seed in enumerate(seeds):
-        around = np.repeat(centres[cell][None], count, axis=0)
-        around[guide.own_best_every - 1 :: guide.own_best_every] = own_best[cell]
-        scatter = _normal_draws(count, len(shape), (seed, round_)) @ (spread * shape)
-        scatter[0] = 0.0
-        proposed.append([tuple(point) for point in np.clip(around + scatter, low[cell], high[cell]).tolist()])
+        around = np.stack([lowest[cell], means[cell], bests[cell]])[np.arange(count) % 3]
+        away = _normal_draws(count, len(root), (seed, round_)) @ root
+        away[:1] = 0.0
+        proposed.append([tuple(point) for point in np.clip(around + away, low[cell], high[cell]).tolist()])
     return proposed
 
 
@@ -121,14 +128,14 @@ def best_guess(
 ) -> Guess:
     """Ranks every cell's own runs by a mixture of their results and what the surface predicts."""
     runs = _gather(log_batch, seen, len(reach[0]))
-    surface = _Surface.fit(runs, guide)
-    mixed = (1 - guide.shrink) * runs.log_steps + guide.shrink * surface.predict(runs)
+    surface = _fit(runs, guide)
+    mixed = (1 - guide.shrink) * runs.log_steps + guide.shrink * surface.predicted
     cells = []
     for cell in range(len(seen)):
         reached, first = runs.reached(cell), runs.of(cell)[:1]
         order = reached[np.argsort(mixed[reached], kind="stable")]
         cells.append([Ranked(int(run - first[0]), float(mixed[run])) for run in order])
-    return Guess(cells, surface.scatter(runs))
+    return Guess(cells, surface.noise)
 
 
 def _gather(log_batch: Sequence[float], seen: Sequence[Sequence[Seen]], dimensions: int) -> _Runs:
@@ -150,46 +157,37 @@ def _limits(reach: Reach, guide: Guide) -> tuple[FloatArray, FloatArray]:
     return low, np.maximum(np.minimum(ends[..., 1], 1 + guide.leave), low)
 
 
-def _centres(runs: _Runs, guide: Guide) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Every cell's centre and own best point, and the shape of the scatter, a symmetric matrix."""
-    cells, dimensions = len(runs.batch), runs.points.shape[1]
-    means, bests, strength = np.full((cells, dimensions), 0.5), np.zeros((cells, dimensions)), np.zeros(cells)
-    products, total = np.zeros((dimensions, dimensions)), 0.0
-    for cell in range(cells):
-        top = runs.reached(cell)[: guide.top]
-        if not len(top):
-            continue
-        weights = np.exp(-(runs.log_steps[top] - runs.log_steps[top[0]]) / guide.temperature)
-        means[cell] = weights @ runs.points[top] / weights.sum()
-        bests[cell] = runs.points[top[0]]
-        strength[cell] = weights.sum()
-        away = runs.points[top] - means[cell]
-        products += (weights[:, None] * away).T @ away
-        total += weights.sum()
-    line = _line(runs.batch, means, strength)
-    own = np.where(strength > 0, guide.own, 0.0)[:, None]
-    bests = np.where(strength[:, None] > 0, bests, line)
-    return own * means + (1 - own) * line, bests, _shape(products / max(total, 1e-9), guide)
+def _of_round(values: Sequence[float], round_: int) -> float:
+    return values[min(round_, len(values)) - 1]
 
 
-def _line(batch: FloatArray, means: FloatArray, strength: FloatArray) -> FloatArray:
+def _means(runs: _Runs, guide: Guide) -> tuple[FloatArray, FloatArray]:
+    """Every cell's mean of its best runs, drawn to the line through all cells, and its best run.
+
+    Both are on the line where no run of the cell reached the target.
+    """
+    shape = len(runs.batch), runs.points.shape[1]
+    means, bests, strength = np.full(shape, 0.5), np.full(shape, 0.5), np.zeros(shape[0])
+    for cell in range(shape[0]):
+        if len(top := runs.reached(cell)[: guide.top]):
+            weights = np.exp((runs.log_steps[top[0]] - runs.log_steps[top]) / guide.temperature)
+            means[cell] = weights @ runs.points[top] / weights.sum()
+            bests[cell] = runs.points[top[0]]
+            strength[cell] = weights.sum()
+    line = _line(runs.batch, means, strength, guide)
+    reached = strength[:, None] > 0
+    return line + np.where(reached, guide.own * (means - line), 0.0), np.where(reached, bests, line)
+
+
+def _line(batch: FloatArray, means: FloatArray, strength: FloatArray, guide: Guide) -> FloatArray:
     """A weighted line through the cells' means; level where there is little to tell a slope by."""
     if not strength.any():
         return means
     design = np.stack([np.ones_like(batch), batch], axis=1)
-    normal = (strength[:, None] * design).T @ design + np.diag([1e-6, 0.5])
+    normal = (strength[:, None] * design).T @ design + np.diag([1e-6, guide.level])
     offset = np.average(means, axis=0, weights=strength)
     fitted: FloatArray = offset + design @ np.linalg.solve(normal, (strength[:, None] * design).T @ (means - offset))
     return fitted
-
-
-def _shape(covariance: FloatArray, guide: Guide) -> FloatArray:
-    """The symmetric root of a covariance, drawn to the identity and scaled to determinant one."""
-    size = np.trace(covariance) / len(covariance)
-    mixed = covariance * (1 - guide.roundness) + max(size, 1e-9) * guide.roundness * np.eye(len(covariance))
-    values, vectors = np.linalg.eigh(mixed)
-    root: FloatArray = (vectors * np.sqrt(values / np.exp(np.log(values).mean()))) @ vectors.T
-    return root
 
 
 def _toward(start: FloatArray, goal: FloatArray, most: float) -> FloatArray:
@@ -213,68 +211,65 @@ def _normal_draws(count: int, dimensions: int, entropy: tuple[int, int]) -> Floa
 
 @dataclass(frozen=True)
 class _Surface:
-    """The quadratic surface of all cells."""
+    """The quadratic surface of all cells, about `origin`."""
 
     origin: FloatArray
-    intercepts: FloatArray
-    curvature: FloatArray  # A, positive definite where `minima` uses it
-    slope: FloatArray
-    drift: FloatArray  # of the slope, over log batch size
-    batch: FloatArray
-    weights: FloatArray
-
-    @classmethod
-    def fit(cls, runs: _Runs, guide: Guide) -> "_Surface":
-        """Ridge regression; a censored run enters at its cap, and only while predicted lower."""
-        cells, dimensions = len(runs.batch), runs.points.shape[1]
-        best = np.array([_best(runs, cell) for cell in range(cells)])
-        weights = np.exp(-np.clip(runs.log_steps - best[runs.cell], 0.0, 50.0) / guide.fade)
-        sure = weights * ~runs.censored
-        origin = np.average(runs.points, axis=0, weights=sure) if sure.any() else np.full(dimensions, 0.5)
-        away, batch = runs.points - origin, runs.batch[runs.cell][:, None]
-        rows, columns = np.triu_indices(dimensions)
-        squares = away[:, rows] * away[:, columns] * np.where(rows == columns, 0.5, 1.0)
-        design = np.concatenate([np.eye(cells)[runs.cell], squares, away, batch * away], axis=1)
-        prior = np.concatenate([best, guide.curvature * (rows == columns), np.zeros(2 * dimensions)])
-        sds = [
-            np.ones(cells),
-            np.full(len(rows), guide.curvature_sd),
-            np.full(dimensions, guide.slope_sd),
-            np.full(dimensions, guide.drift_sd),
-        ]
-        precision = np.diag(1 / np.concatenate(sds) ** 2)
-        residual = runs.log_steps - design @ prior
-        change = np.zeros(len(prior))
-        for _ in range(8):
-            active = weights * (~runs.censored | (design @ change < residual)) / guide.noise**2
-            weighted = active[:, None] * design
-            change = np.linalg.solve(weighted.T @ design + precision, weighted.T @ residual)
-        answer = prior + change
-        square = np.zeros((dimensions, dimensions))
-        square[rows, columns] = square[columns, rows] = answer[cells : cells + len(rows)]
-        slope, drift = answer[cells + len(rows) :].reshape(2, dimensions)
-        return cls(origin, answer[:cells], square, slope, drift, runs.batch, weights)
+    slopes: FloatArray  # cells x dimensions
+    curvature: FloatArray  # A
+    predicted: FloatArray  # log steps of every run
+    noise: float  # of the runs that reached the target about the surface
 
     def minima(self) -> FloatArray:
-        """Where every cell's surface is lowest."""
+        """Where every cell's surface is lowest, if it curved upwards everywhere."""
         values, vectors = np.linalg.eigh(self.curvature)
-        inverse = (vectors / np.maximum(values, 1.0)) @ vectors.T
-        lowest: FloatArray = self.origin - (self.slope + self.batch[:, None] * self.drift) @ inverse
+        lowest: FloatArray = self.origin - (self.slopes @ vectors / np.maximum(values, 1.0)) @ vectors.T
         return lowest
 
-    def predict(self, runs: _Runs) -> FloatArray:
-        away = runs.points - self.origin
-        slope = self.slope + self.batch[runs.cell][:, None] * self.drift
-        value: FloatArray = self.intercepts[runs.cell] + ((away @ self.curvature / 2 + slope) * away).sum(axis=1)
-        return value
+    def scatter(self, rise: float, narrowest: float, widest: float) -> FloatArray:
+        """The symmetric root of the covariance that costs `rise` on average, alike in every direction."""
+        values, vectors = np.linalg.eigh(self.curvature)
+        lengths = np.sqrt(2 * rise / len(values) / np.maximum(values, 1e-9))
+        root: FloatArray = (vectors * np.clip(lengths, narrowest, widest)) @ vectors.T
+        return root
 
-    def scatter(self, runs: _Runs) -> float:
-        """The weighted spread of runs that reached the target about the surface."""
-        weights = self.weights * ~runs.censored
-        freedom = max(weights.sum() - len(self.intercepts) - self.slope.size, 1.0)
-        return float(np.sqrt(weights @ (runs.log_steps - self.predict(runs)) ** 2 / freedom))
+
+def _fit(runs: _Runs, guide: Guide) -> _Surface:
+    """Ridge regression; a censored run enters just beyond its cap, and only while predicted lower."""
+    cells, dimensions = len(runs.batch), runs.points.shape[1]
+    best = np.array([_best(runs, cell) for cell in range(cells)])
+    weights = np.exp(-np.clip(runs.log_steps - best[runs.cell], 0.0, 50.0) / guide.fade)
+    sure = weights * ~runs.censored
+    origin = np.average(runs.points, axis=0, weights=sure) if sure.any() else np.full(dimensions, 0.5)
+    rows, columns = np.triu_indices(dimensions)
+    design = _design(runs, runs.points - origin, rows, columns)
+    groups = [cells, len(rows), dimensions, dimensions, cells * dimensions]
+    sds = np.repeat([1.0, guide.curvature_sd, guide.slope_sd, guide.drift_sd, guide.cell_sd], groups)
+    prior = np.concatenate([best, guide.curvature * (rows == columns), np.zeros((2 + cells) * dimensions)])
+    missing = runs.log_steps + guide.lift * runs.censored - design @ prior
+    change = np.zeros(len(prior))
+    for _ in range(8):  # more change little
+        active = weights * (~runs.censored | (design @ change < missing)) / guide.noise**2
+        weighted = active[:, None] * design
+        normal = weighted.T @ design + np.diag(sds**-2.0)
+        change = np.linalg.solve(normal, weighted.T @ missing)
+    leverage = (weighted * np.linalg.solve(normal, design.T).T).sum(axis=1)
+    noise = math.sqrt(sure @ (missing - design @ change) ** 2 / max(sure @ (1 - leverage), 1e-9))
+    _, bends, slope, drift, own = np.split(prior + change, np.cumsum(groups)[:-1])
+    curvature = np.zeros((dimensions, dimensions))
+    curvature[rows, columns] = curvature[columns, rows] = bends
+    slopes = slope + np.outer(runs.batch, drift) + own.reshape(cells, dimensions)
+    return _Surface(origin, slopes, curvature, design @ (prior + change), noise)
+
+
+def _design(runs: _Runs, away: FloatArray, rows: IntArray, columns: IntArray) -> FloatArray:
+    """What the surface is linear in: intercepts, A's upper triangle, slope, its drift, and each cell's own slope."""
+    member = np.eye(len(runs.batch))[runs.cell]
+    squares = away[:, rows] * away[:, columns] * np.where(rows == columns, 0.5, 1.0)
+    own = (member[:, :, None] * away[:, None, :]).reshape(len(away), member.shape[1] * away.shape[1])
+    return np.concatenate([member, squares, away, runs.batch[runs.cell][:, None] * away, own], axis=1)
 
 
 def _best(runs: _Runs, cell: int) -> float:
-    reached, own = runs.reached(cell), runs.log_steps[runs.cell == cell]
-    return float(runs.log_steps[reached[0]] if len(reached) else own.max(initial=0.0))
+    """The fewest log steps of a cell; where none reached the target, the most that are known to fall short."""
+    reached = runs.reached(cell)
+    return float(runs.log_steps[reached[0]] if len(reached) else runs.log_steps[runs.of(cell)].max(initial=0.0))
