@@ -142,3 +142,18 @@ def test_the_guess_is_not_led_by_one_lucky_run() -> None:
 def test_the_guess_tells_the_noise_of_one_run(noise: float) -> None:
     guess = best_guess(LOG_BATCH, make_seen(2, runs=34, noise=noise, bend=4.0), reach_of(4, 2))
     assert guess.noise == pytest.approx(noise, rel=0.25)
+
+
+def test_a_cell_without_a_run_that_reached_goes_on_looking_far_and_wide() -> None:
+    seen = make_seen(2, runs=28, bend=60.0)
+    seen[3] = [run._replace(censored=True, log_steps=3.0) for run in seen[3]]
+    proposed = np.array(ask(4, seen, count=16))
+    assert proposed[3].std(axis=0).min() > 2 * proposed[2].std(axis=0).max()
+
+
+def test_points_scatter_further_along_what_matters_little() -> None:
+    random = np.random.default_rng(0)
+    points = random.random((4, 28, 2)).tolist()
+    seen = [[Seen((x, y), 40 * (x - 0.5) ** 2 + 0.5 * (y - 0.5) ** 2, False) for x, y in cell] for cell in points]
+    away = np.array(ask(3, seen, count=64)[0][1:])
+    assert np.std(away[:, 1]) > 2 * np.std(away[:, 0])

@@ -104,7 +104,15 @@ def propose(
     seeds: Sequence[int],
     guide: Guide = DEFAULTS,
 ) -> list[list[Point]]:
-    """`count` points for every cell in round 1 or later."""
+    """`count` points for every cell in round 1 or later; round 0 is Sobol's.
+
+    `log_batch`, `seen`, `reach` and `seeds` have an entry for every cell: the logarithm of its batch size, its runs so
+    far, the ends (low, high) of every setting that points must stay within, and what its random numbers start from.
+
+    >>> seen = [[Seen((x / 4,), abs(x - 2), False) for x in (1, 2, 3)]]
+    >>> round(propose(1, 1, [0.0], seen, [[(0.0, 1.0)]], [0])[0][0][0], 6)
+    0.5
+    """
     runs = _gather(log_batch, seen, len(reach[0]))
     low, high = _limits(reach, guide)
     means, bests = _means(runs, guide)
@@ -117,7 +125,10 @@ def propose(
     proposed = []
     for cell, seed in enumerate(seeds):
         around = np.stack([lowest[cell], means[cell], bests[cell]])[np.arange(count) % 3]
-        away = _normal_draws(count, len(root), (seed, round_)) @ root
+        draws = _normal_draws(count, len(root), (seed, round_))
+        away = draws @ root
+        if not len(runs.reached(cell)):  # every other point looks far and wide
+            away[1::2] = guide.spreads[0] * draws[1::2]
         away[:1] = 0.0
         proposed.append([tuple(point) for point in np.clip(around + away, low[cell], high[cell]).tolist()])
     return proposed
