@@ -184,7 +184,12 @@ def test_what_is_given_is_taken() -> None:
     assert check(batch_size=16.0).batch_size == 16
     own = replace(recipe_named("adam"), name="mine")
     assert check(optimizer=own).recipe is own
-    assert check(optimizer="momentum+ema").settings == {"learning_rate": 0.1, "momentum": 0.9, "averaging": 0.9}
+    assert check(optimizer="momentum+ema").settings == {
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+        "averaging": 0.9,
+        "window": 0.0,
+    }
 
 
 def test_targets_on_the_training_set_have_their_own_value() -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from batchlens import BatchlensError
+from batchlens.training import _looking as looking_module
 from batchlens.training import _run as run_module
 from batchlens.training._arguments import check_arguments
 from batchlens.training._recipes import RECIPES, Recipe, Task
@@ -54,11 +55,18 @@ def largest_difference(first: list[Tensor], second: list[Tensor]) -> float:
 def test_a_run_reaches_its_target() -> None:
     record = train("digits", "momentum", 64, GOOD)
     assert record.status == "reached"
-    assert record.steps == record.steps_taken == record.history[-1].step
-    assert record.examples == 64 * record.steps
-    assert record.best_metric == record.history[-1].metric >= record.target == DIGITS.target
-    assert record.history[-1].exact
-    assert all(entry.exact or entry.metric < record.target for entry in record.history)
+    # The run went on to the next rung, and the crossing was found between that one and the last.
+    assert record.steps is not None
+    assert record.steps <= record.steps_taken == record.history[-1].step <= 1.55 * record.steps
+    assert record.examples == 64 * record.steps_taken
+    assert record.best_metric == max(entry.metric for entry in record.history if entry.exact)
+    by_step = {entry.step: entry for entry in record.history}
+    assert by_step[record.steps].exact
+    assert by_step[record.steps].metric >= record.target == DIGITS.target
+    assert all(entry.metric < record.target for entry in record.history if entry.step < record.steps)
+    earlier = max(step for step in by_step if step < record.steps)
+    assert record.steps_interpolated is not None
+    assert earlier <= record.steps_interpolated <= record.steps
     assert 0 < record.evaluation_seconds < record.seconds
     assert record.settings == GOOD
     assert record.versions["torch"] == torch.__version__
@@ -73,12 +81,15 @@ def test_the_same_seed_gives_the_same_record_and_another_a_different_one() -> No
 def test_reading_everything_changes_no_decision() -> None:
     for seed in range(5):
         lazy, full = (train("digits", "momentum", 32, GOOD, seed=seed, lazy=lazy) for lazy in (True, False))
-        assert lazy.steps == full.steps
         truth = {entry.step: entry.metric for entry in full.history}
         assert all(entry.exact for entry in full.history)
         assert any(not entry.exact for entry in lazy.history)
+        assert full.steps == full.history[-1].step  # the first point of the grid that meets the target
+        assert lazy.steps is not None
+        assert full.steps <= lazy.steps  # a dip between rungs may be missed
         for entry in lazy.history:
-            assert entry.metric == truth[entry.step] if entry.exact else entry.metric >= truth[entry.step]
+            if entry.step in truth:
+                assert entry.metric == truth[entry.step] if entry.exact else entry.metric >= truth[entry.step]
 
 
 def test_a_budget_that_is_too_small_ends_with_an_exact_metric() -> None:
@@ -363,15 +374,61 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_at_once(tmp_path: Path) 
         train("digits", "sgd", 8, {"learning_rate": 0.1}, checkpoint=tmp_path / "file" / "run.pt")
 
 
-def test_a_pruned_run_says_how_far_it_went() -> None:
-    record = train("digits", "sgd", 8, {"learning_rate": 1e-4}, stop=lambda taken: "pruned" if taken == 9 else None)
-    assert (record.status, record.steps, record.steps_taken) == ("pruned", None, 9)
+def test_a_run_is_pruned_at_a_rung() -> None:
+    record = train("digits", "sgd", 8, {"learning_rate": 1e-4}, stop=lambda taken: "pruned" if taken > 10 else None)
+    assert (record.status, record.steps, record.steps_taken) == ("pruned", None, 12)
+    assert record.history[-1].step == 12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pruning_never_hides_a_target_that_was_met_before(seed: int) -> None:
+    full = train("digits", "momentum", 32, GOOD, seed=seed)
+    assert full.steps is not None
+    limit = full.steps
+    pruned = train("digits", "momentum", 32, GOOD, seed=seed, stop=lambda taken: "pruned" if taken > limit else None)
+    assert (pruned.status, pruned.steps) == ("reached", full.steps)
+    cut = train("digits", "momentum", 32, GOOD, seed=seed, stop=lambda taken: "pruned" if taken > limit / 2 else None)
+    assert cut.status == "pruned" or cut.steps == full.steps
+
+
+def test_the_loss_on_the_training_set_may_be_the_target() -> None:
+    record = train("digits", "momentum", 64, GOOD, target_on="train-loss", target=0.2, also_targets=["train-loss:0.5"])
+    assert (record.status, record.target, record.target_on) == ("reached", 0.2, "train-loss")
+    easy, hard = (record.crossings[f"train-loss {loss}"]["plain"] for loss in ("0.5", "0.2"))
+    assert easy.steps < hard.steps == record.steps
+    alone = train("digits", "momentum", 64, GOOD, target_on="train-loss", target=0.5)
+    assert alone.steps == easy.steps
+    assert alone.steps_interpolated == easy.interpolated
+
+
+def test_a_target_may_have_to_be_met_twice_in_a_row() -> None:
+    for seed in range(3):
+        once, twice = (
+            train("digits", "sgd", 8, {"learning_rate": 0.5}, seed=seed, target=0.95, confirm_target=confirm)
+            for confirm in (False, True)
+        )
+        assert once.steps is not None
+        assert twice.steps is not None
+        assert twice.steps >= once.steps
+        exact = {entry.step: entry.metric for entry in twice.history if entry.exact}
+        after = min(step for step in exact if step > twice.steps)
+        assert exact[twice.steps] >= 0.95 <= exact[after]
+
+
+def test_snapshots_that_would_take_too_much_memory_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    fine = train("digits", "momentum", 32, GOOD)
+    monkeypatch.setattr(looking_module, "SNAPSHOT_BYTES", 100_000)
+    coarse = train("digits", "momentum", 32, GOOD)
+    assert fine.steps is not None
+    assert coarse.steps is not None
+    assert fine.steps <= coarse.steps <= fine.steps_taken == coarse.steps_taken
 
 
 def test_a_document_is_json() -> None:
     document = train("digits", "sgd", 8, {"learning_rate": 0.1}, max_steps=3).as_document()
     assert document["status"] == "not_reached"
     assert [step for step, _ in document["history"]] == [0, 1, 2, 3]
+    assert document["crossings"] == {}
     assert document["relations"][-1] == "="
     assert math.isfinite(document["seconds"])
 

@@ -16,7 +16,6 @@ from batchlens.training._recipes import (
     Stepper,
     Task,
     Together,
-    average_of,
     check_settings,
     recipe_named,
 )
@@ -415,72 +414,6 @@ def test_together_steps_and_clears_both() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Averages
-# ---------------------------------------------------------------------------------------------
-
-
-def test_averages_follow_weights_and_buffers() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 2), nn.Unflatten(1, (2, 1, 1)), nn.BatchNorm2d(2))
-    gamma = 0.7
-    average = average_of(model, gamma)
-    names = [name for name, value in model.state_dict().items() if value.is_floating_point()]
-    assert "2.running_var" in names
-    expected = {name: model.state_dict()[name].clone() for name in names}
-    for name in names:
-        assert torch.equal(average.module.state_dict()[name], expected[name])
-    for step in range(5):
-        model(torch.randn(6, 3) + step)  # moves the buffers
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.add_(torch.randn_like(weight))
-        average.update_parameters(model)
-        for name in names:
-            expected[name] = gamma * expected[name] + (1 - gamma) * model.state_dict()[name]
-            torch.testing.assert_close(average.module.state_dict()[name], expected[name])
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.5])
-def test_the_first_update_is_no_exception(gamma: float) -> None:
-    layer = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(layer.weight, 1.0)
-    average = average_of(layer, gamma)
-    nn.init.constant_(layer.weight, 3.0)
-    assert average.module.state_dict()["weight"].item() == 1.0
-    average.update_parameters(layer)
-    assert average.module.state_dict()["weight"].item() == gamma + (1 - gamma) * 3
-
-
-def test_averages_go_on_from_their_state() -> None:
-    layer = nn.Linear(2, 2)
-    one, other = average_of(layer, 0.5), average_of(nn.Linear(2, 2), 0.5)
-    nn.init.ones_(layer.weight)
-    one.update_parameters(layer)
-    other.load_state_dict(one.state_dict())
-    nn.init.zeros_(layer.weight)
-    for average in (one, other):
-        average.update_parameters(layer)
-    for value, again in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
-        assert torch.equal(value, again)
-
-
-def test_averaging_leaves_training_alone() -> None:
-    torch.manual_seed(0)
-    model = nn.Linear(3, 3)
-    twin = copy.deepcopy(model)
-    average = average_of(model, 0.9)
-    for one in (model, twin):
-        optimizer = build("momentum+ema", one, learning_rate=0.1, averaging=0.9)
-        for _ in range(3):
-            optimizer.zero_grad()
-            one(torch.ones(2, 3)).square().mean().backward()
-            optimizer.step()
-            if one is model:
-                average.update_parameters(model)
-    assert torch.equal(model.weight, twin.weight)
-
-
-# ---------------------------------------------------------------------------------------------
 # Names and settings
 # ---------------------------------------------------------------------------------------------
 
@@ -491,7 +424,7 @@ def test_all_names_are_there() -> None:
         plain, averaged = recipe_named(name), recipe_named(f"{name}+ema")
         assert (plain.name, plain.averaged) == (name, False)
         assert (averaged.name, averaged.averaged) == (f"{name}+ema", True)
-        assert set(averaged.settings) == {*plain.settings, "averaging"}
+        assert set(averaged.settings) == {*plain.settings, "averaging", "window"}
         assert "averaging" not in plain.settings
         assert averaged.build is plain.build
 

@@ -78,8 +78,9 @@ def test_search_spaces() -> None:
             "frequent_start",
             "input_examples",
             "rank",
+            "window",
         }  # matters of cost, not of tuning
         if base == "muon":  # of the optimizer that takes the rest
-            left = {"beta1", "beta2", "epsilon"}
+            left = {"beta1", "beta2", "epsilon", "window"}
         assert set(space) == {*recipe_named(name).settings, "final_fraction"} - left
     assert "final_fraction" not in search_spaces(sgd, momentum, adam, kfac)["sgd"]

@@ -10,11 +10,11 @@ from typing import Any, get_args
 from batchlens.optimizers import OPTIMIZERS, base_of
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._search import Generation
-from batchlens.sweep._trial import Key, Status, Trial
+from batchlens.sweep._trial import Crossings, Key, Status, Trial
 
 KEY = ("optimizer", "batch_size", "number", "repeat")
-AS_JSON = ("settings", "position", "versions", "notes")
-AS_IS = ("status", "steps", "steps_taken", "metric", "seconds", "seed", "host", "reason")
+AS_JSON = ("settings", "position", "versions", "notes", "crossings")
+AS_IS = ("status", "steps", "interpolated", "steps_taken", "metric", "seconds", "seed", "host", "reason")
 COLUMNS = (*KEY, *AS_JSON, *AS_IS)
 _STATUSES = frozenset(get_args(Status))
 
@@ -82,11 +82,13 @@ def _trial(row: Row, spaces: Mapping[Cell, set[str]]) -> Trial:
     for name in ("settings", "position"):
         values[name] = _numbers(json.loads(values[name]))
     values["versions"], values["notes"] = _texts(values["versions"], values["notes"])
+    values["crossings"] = _crossings(json.loads(values["crossings"]))
     trial = Trial(key=key, **values)
     _require(key.cell in spaces and _is_count(key.number) and _is_count(key.repeat))
     _require(trial.position.keys() <= spaces[key.cell] and _is_number(trial.seconds))
     _require(trial.status in _STATUSES and _is_count(trial.steps_taken) and _is_count(trial.seed))
     _require(_is_count(trial.steps) if trial.status == "reached" else trial.steps is None)
+    _require(trial.interpolated is None or (trial.steps is not None and _is_number(trial.interpolated)))
     _require(trial.metric is None or isinstance(trial.metric, int | float))
     _require(all(isinstance(text, str) for text in (trial.host, trial.reason)))
     return trial
@@ -96,6 +98,17 @@ def _numbers(values: dict[str, float]) -> dict[str, float]:
     for value in values.values():
         _require(_is_number(value))
     return values
+
+
+def _crossings(document: dict[str, dict[str, list[float]]]) -> Crossings:
+    found = {
+        target: {weights: (steps, interpolated) for weights, (steps, interpolated) in by.items()}
+        for target, by in document.items()
+    }
+    for by in found.values():
+        for steps, interpolated in by.values():
+            _require(_is_count(steps) and _is_number(interpolated))
+    return found  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=1024)  # most trials say the same

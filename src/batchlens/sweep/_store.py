@@ -24,9 +24,10 @@ from batchlens.sweep._trial import Entry, Trial
 if TYPE_CHECKING:
     import pandas
 
-VERSION = 2
-# What version 1 called, or did not have, of the columns of a trial.
-_IN_VERSION_1 = {"settings": "parameters", "notes": "'[]'"}
+VERSION = 3
+# What earlier versions called, or did not have, of the columns of a trial.
+_IN_VERSION_2 = {"interpolated": "NULL", "crossings": "'{}'"}
+_IN_VERSION_1 = {"settings": "parameters", "notes": "'[]'", **_IN_VERSION_2}
 APPLICATION = 0x626C7377  # "blsw"
 # Seconds to wait for another process that reads or writes.
 _PATIENCE = 30.0
@@ -40,6 +41,7 @@ _TABLES = (
     " status TEXT NOT NULL CHECK (status IN ('reached', 'not_reached', 'pruned', 'diverged', 'failed')),"
     " steps INTEGER, steps_taken INTEGER NOT NULL, metric REAL, seconds REAL NOT NULL, seed INTEGER NOT NULL,"
     " host TEXT NOT NULL, versions TEXT NOT NULL, reason TEXT NOT NULL, notes TEXT NOT NULL,"
+    " interpolated REAL, crossings TEXT NOT NULL DEFAULT '{}',"
     " UNIQUE (optimizer, batch_size, number, repeat))",
     "CREATE TABLE histories (trial INTEGER NOT NULL REFERENCES trials (id), step INTEGER NOT NULL, metric REAL,"
     " relation TEXT NOT NULL, PRIMARY KEY (trial, step)) WITHOUT ROWID",
@@ -53,7 +55,7 @@ class Store:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
         self._lock: Lock | None = None
-        self._old = False
+        self._old = 0  # the version, where it is an earlier one
         self._lost: dict[str, None] = {}
 
     @classmethod
@@ -243,15 +245,19 @@ class Store:
         self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
 
     def _renew(self) -> None:
-        """Brings a store of version 1 up to date, inside a transaction."""
-        self._connection.execute("ALTER TABLE trials RENAME COLUMN parameters TO settings")
-        self._connection.execute("ALTER TABLE trials ADD COLUMN notes TEXT NOT NULL DEFAULT '[]'")
+        """Brings a store of an earlier version up to date, inside a transaction."""
+        if self._old == 1:
+            self._connection.execute("ALTER TABLE trials RENAME COLUMN parameters TO settings")
+            self._connection.execute("ALTER TABLE trials ADD COLUMN notes TEXT NOT NULL DEFAULT '[]'")
+        self._connection.execute("ALTER TABLE trials ADD COLUMN interpolated REAL")
+        self._connection.execute("ALTER TABLE trials ADD COLUMN crossings TEXT NOT NULL DEFAULT '{}'")
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
-        self._old = False
+        self._old = 0
 
     def _numbered_trials(self) -> list[tuple[int, Trial]]:
         """Trials by their keys, each with the number of its row."""
-        names = [_IN_VERSION_1.get(name, name) if self._old else name for name in COLUMNS]
+        otherwise = {0: {}, 1: _IN_VERSION_1, 2: _IN_VERSION_2}[self._old]
+        names = [otherwise.get(name, name) for name in COLUMNS]
         rows = self._all_rows(f"id, {', '.join(names)}", "trials", ("id",), "trials")
         found, bad = trials_of(rows, self.declaration)
         if bad:
@@ -316,7 +322,7 @@ class Store:
             raise BatchlensError(f"{self.path} is not a sweep's store.")
         if version not in (1, VERSION):
             raise BatchlensError(f"{self.path} is a store of version {version}; this batchlens reads 1 and {VERSION}.")
-        self._old = version == 1
+        self._old = version if version is not None and version < VERSION else 0
         return int(version)
 
     def _has_tables(self) -> bool:

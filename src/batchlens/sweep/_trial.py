@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from batchlens.sweep._declaration import Cell
 
+# Steps and interpolated steps, by target and by weights: "plain", or an average's name.
+Crossings = Mapping[str, Mapping[str, tuple[int, float]]]
 Status = Literal["reached", "not_reached", "pruned", "diverged", "failed"]
 # A step, the metric there, and its relation; that is "=", or "<=" or ">=" where the metric is a bound.
 Entry = tuple[int, float, str]
@@ -31,20 +33,28 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A trial to run: its point in units of the declared ranges, the settings there, and its seed."""
+    """A trial to run: its point in units of the declared ranges, the settings there, and its seed.
+
+    `averages` are measured beside it. At the first rung beyond `limit` it is pruned, at the first from `pause` on it
+    waits for others.
+    """
 
     key: Key
     position: Mapping[str, float]
     settings: Mapping[str, float]
     seed: int
     max_steps: int
+    averages: str = ""
+    limit: int | None = None
+    pause: int | None = None
 
 
 @dataclass(frozen=True)
 class Trial:
     """How a trial ended.
 
-    `steps` is the first evaluated step that met the target, None where none did; `steps_taken` is how far the run went.
+    `steps` is the step that met the target, None where none did, `interpolated` where between it and the one before
+    the metric would have met it; `steps_taken` is how far the run went.
     """
 
     key: Key
@@ -61,6 +71,8 @@ class Trial:
     reason: str = ""
     notes: tuple[str, ...] = ()
     history: tuple[Entry, ...] = ()
+    interpolated: float | None = None
+    crossings: Crossings = field(default_factory=dict)
 
     @classmethod
     def of(cls, task: Task, answer: Mapping[str, Any]) -> "Trial":
@@ -72,6 +84,11 @@ class Trial:
             seed=task.seed,
             history=tuple((int(step), float(metric), str(relation)) for step, metric, relation in answer["history"]),
             notes=tuple(answer.get("notes", ())),
+            crossings={
+                target: {weights: (int(steps), float(exact)) for weights, (steps, exact) in found.items()}
+                for target, found in answer.get("crossings", {}).items()
+            },
+            interpolated=answer.get("interpolated"),
             **{name: answer[name] for name in ANSWERED},
         )
 

@@ -1,7 +1,7 @@
 """The arguments of a run, checked before anything is loaded."""
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -9,16 +9,18 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from batchlens import __version__
-from batchlens._checks import require_choice, require_flag, require_instance, require_whole
+from batchlens._checks import require_choice, require_flag, require_instance, require_sequence, require_whole
 from batchlens._shapes import SHAPES
 from batchlens.errors import BatchlensError
 from batchlens.optimizers import base_of
 from batchlens.training._recipes import Recipe, Setting, check_settings, recipe_named
+from batchlens.training._targets import Target, check_target, parse_target
 from batchlens.training._workload import SIZES
 from batchlens.training.data.loading import Dataset
 from batchlens.training.workloads import Workload, find_workload
 
-TARGETS_ON = ("validation", "train")
+# Averages beside a run: none, the first to arrive, or each that has arrived by then.
+AVERAGES = ("", "best", "each")
 
 
 class Options(TypedDict, total=False):
@@ -31,6 +33,9 @@ class Options(TypedDict, total=False):
     schedule: str | None
     target: float | None
     target_on: str
+    also_targets: Sequence[str]
+    confirm_target: bool
+    averages: str
     lazy: bool
     device: str
 
@@ -47,20 +52,32 @@ class Arguments:
     max_steps: int
     micro_batch: int
     schedule: str
-    target: float
-    target_on: str
+    targets: tuple[Target, ...]
+    confirm_target: bool
+    averages: str
     lazy: bool
     device: torch.device
 
+    @property
+    def target(self) -> float:
+        """Of the main target."""
+        return self.targets[0].value
+
+    @property
+    def target_on(self) -> str:
+        """Where the main target is measured."""
+        return self.targets[0].on
+
     def identity(self) -> dict[str, Any]:
         """What two runs must share for one to go on where the other stopped."""
-        names = ("batch_size", "seed", "max_steps", "micro_batch", "schedule", "target", "target_on", "lazy")
+        names = ("batch_size", "seed", "max_steps", "micro_batch", "schedule", "confirm_target", "averages", "lazy")
         return {
             "workload": self.workload.name,
             "size": self.workload.size,
             "source": self.workload.source,
             "optimizer": self.recipe.name,
             "settings": dict(self.settings),
+            "targets": [str(target) for target in self.targets],
             **{name: getattr(self, name) for name in names},
             "device": self.device.type,
             "versions": versions(),
@@ -96,9 +113,8 @@ def check_arguments(
     batch_size = require_whole("batch_size", batch_size, 1)
     max_steps = options.get("max_steps")
     max_steps = workload.max_steps(batch_size) if max_steps is None else require_whole("max_steps", max_steps, 1)
-    target_on = require_choice("target_on", options.get("target_on", "validation"), TARGETS_ON)
-    target = options.get("target")
-    usual_target = workload.target if target_on == "validation" else workload.train_target
+    main = check_target(workload, options.get("target_on", "validation"), options.get("target"))
+    also = [parse_target(workload, text) for text in require_sequence("also_targets", options.get("also_targets", ()))]
     schedule = options.get("schedule")
     schedule = require_choice("schedule", workload.schedule if schedule is None else schedule, list(SHAPES))
     return Arguments(
@@ -110,8 +126,9 @@ def check_arguments(
         max_steps=max_steps,
         micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload),
         schedule=schedule,
-        target=usual_target if target is None else workload.metric.require_target("target", target),
-        target_on=target_on,
+        targets=tuple(dict.fromkeys([main, *also])),
+        confirm_target=require_flag("confirm_target", options.get("confirm_target", False)),
+        averages=require_choice("averages", options.get("averages", ""), AVERAGES),
         lazy=require_flag("lazy", options.get("lazy", True)),
         device=check_device(options.get("device", "cpu")),
     )

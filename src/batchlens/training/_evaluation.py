@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from batchlens.training.metrics import Metric
@@ -13,8 +15,12 @@ from batchlens.training.metrics import Metric
 _LEAST, _MOST = 64, 1024
 # Numbers that a model puts out at a time, at most, as far as a single example allows.
 _OUTPUTS = 2**25
-# Below this growth of the step count no new evaluation is due.
-GROWTH = 1.03
+# Seeds the random order of the examples.
+_ORDER = 0
+# The probability that a set which meets the target is taken for one that does not.
+ERROR = 1e-6
+# Below this growth of the step count there is no new point of the grid, no new rung and no new wide one.
+GROWTH, RUNG, WIDE_RUNG = 1.03, 1.1, 1.5
 
 Relation = Literal["=", "<=", ">="]
 # How a run ends.
@@ -36,52 +42,75 @@ class Evaluation:
 
 
 class Evaluator:
-    """Examples to measure on, those that were hardest last time first.
+    """Examples to measure on, read only as far as the decision needs.
 
-    With a target, reading ends as soon as not even perfect scores on what is left could meet it: what has then been
-    measured is a bound on the metric. Met, the target has always been met on the whole set. `classes` says how many
-    numbers the model puts out for each target, which bounds the memory that reading takes.
+    Met, a target has always been met on the whole set; for a miss, less can be enough:
+
+    - Not even the best scores on what is left could meet it. This is certain, and comes soon where few examples decide:
+      then those that were hardest last time are read first.
+    - Where losses are much alike, as those of sequences are, examples are read in a fixed random order, and reading
+      also ends where Student's lower bound on the mean, with the correction for a finite set and an error probability
+      of 1e-6 shared by all looks, lies beyond the target. For losses with a tail to the right it errs less often.
+
+    What has then been measured is a bound on the metric. `classes` says how many numbers the model puts out for each
+    target, which bounds the memory that reading takes.
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor, metric: Metric, classes: int = 1) -> None:
         self.inputs, self.targets, self.metric = inputs, targets, metric
-        self.difficulty = torch.zeros(len(inputs))
+        self.difficulty = torch.full((len(inputs),), torch.nan)  # unknown
+        self.read = 0  # examples, over all measurements
         self._most = max(1, min(_MOST, _OUTPUTS // (classes * targets[0].numel())))
+        self._shuffled = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(_ORDER))
 
     def measure(self, model: nn.Module, step: int, target: float | None = None) -> Evaluation:
         """The metric of a model: exact where `target` is None or met, else possibly a bound."""
-        order = self.difficulty.argsort(descending=True, stable=True)
+        order, random = self._order()
         was_training = model.training
         model.eval()
-        read, lost = 0, 0.0
+        seen = _Seen()
         try:
-            while read < len(order):
-                part = order[read : read + self._next_size(read, lost, target)]
-                lost += self._read(model, part)
-                read += len(part)
-                if target is not None and not self.metric.meets(self._value(lost), target):
-                    break
+            while seen.count < len(order):
+                part = order[seen.count : seen.count + self._next_size(seen, target, random)]
+                seen.add(self._read(model, part))
+                if target is None or seen.count == len(order):
+                    continue
+                for bound in (seen.sum, seen.lower_bound(len(order)) if random else -math.inf):
+                    if not self.metric.meets(self._value(bound), target):
+                        return Evaluation(step, self._value(bound), "<=" if self.metric.higher_is_better else ">=")
         finally:
             model.train(was_training)
-        return Evaluation(step, self._value(lost), self._relation(read == len(order)))
+            self.read += seen.count
+        return Evaluation(step, self._value(seen.sum))
+
+    def _order(self) -> tuple[Tensor, bool]:
+        """In which order to read, and whether it is random."""
+        known = self.difficulty[~self.difficulty.isnan()]
+        if self.metric.difficulty is None and (len(known) < 2 or not known.std() > known.mean()):
+            return self._shuffled, True
+        middle = 0.0 if self.metric.difficulty is not None else float(known.mean())
+        filled = self.difficulty.nan_to_num(middle, posinf=torch.inf, neginf=-torch.inf)[self._shuffled]
+        return self._shuffled[filled.argsort(descending=True, stable=True)], False
 
     @torch.inference_mode()
-    def _read(self, model: nn.Module, part: Tensor) -> float:
-        """By how much the scores of these examples fall short of perfect ones, in all."""
+    def _read(self, model: nn.Module, part: Tensor) -> Tensor:
+        """By how much the scores of these examples fall short of perfect ones."""
         there = part.to(self.inputs.device)
         outputs, targets = model(self.inputs[there]), self.targets[there]
         lost = (self.metric.scores(outputs, targets).double() - self.metric.best).abs()
         hard = lost if self.metric.difficulty is None else self.metric.difficulty(outputs, targets)
         self.difficulty[part] = hard.to("cpu", torch.float32)
-        return float(lost.sum())
+        return lost
 
-    def _next_size(self, read: int, lost: float, target: float | None) -> int:
+    def _next_size(self, seen: "_Seen", target: float | None, random: bool) -> int:
         """As many examples as should settle it if they score like those read so far, and a fifth more."""
         if target is None:
             return self._most
+        if random:  # as many again as have been read: few looks share the error probability
+            return min(max(_LEAST, seen.count), self._most)
         allowed = abs(self.metric.best - target) * len(self.inputs)
-        rate = lost / read if lost else 1.0
-        return int(min(max(_LEAST, 1.2 * (allowed - lost) / rate + 1), self._most))
+        rate = seen.sum / seen.count if seen.sum else 1.0
+        return int(min(max(_LEAST, 1.2 * (allowed - seen.sum) / rate + 1), self._most))
 
     def _value(self, lost: float) -> float:
         # One division, so that 4,850 of 5,000 is the number that 0.97 is.
@@ -89,10 +118,31 @@ class Evaluator:
         sign = -1 if self.metric.higher_is_better else 1
         return (self.metric.best * count + sign * lost) / count
 
-    def _relation(self, complete: bool) -> Relation:
-        if complete:
-            return "="
-        return "<=" if self.metric.higher_is_better else ">="
+
+class _Seen:
+    """What the examples read so far have lost."""
+
+    def __init__(self) -> None:
+        self.count, self.sum, self.squares = 0, 0.0, 0.0
+
+    def add(self, lost: Tensor) -> None:
+        self.count += len(lost)
+        self.sum += float(lost.sum())
+        self.squares += float(lost.square().sum())
+
+    def lower_bound(self, whole: int) -> float:
+        """Below the sum over the whole set, but for one set in a million."""
+        mean = self.sum / self.count
+        variance = max(self.squares - self.count * mean**2, 0.0) / (self.count - 1) if self.count > 1 else math.inf
+        error = math.sqrt(variance / self.count * (1 - self.count / whole))
+        return whole * (mean - _quantile(self.count, whole) * error)
+
+
+@cache
+def _quantile(count: int, whole: int) -> float:
+    """Of Student's distribution, for one of as many looks as there are doublings from the first one on."""
+    looks = 1 + max(math.ceil(math.log2(whole / _LEAST)), 0) + whole // _MOST
+    return float(stats.t.isf(ERROR / looks, max(count - 1, 1)))
 
 
 def next_evaluation(step: int) -> int:
@@ -102,6 +152,30 @@ def next_evaluation(step: int) -> int:
     (11, 1030)
     """
     return max(step + 1, int(step * GROWTH))
+
+
+def next_rung(step: int) -> int:
+    """The first point of the grid that is at least a tenth later.
+
+    >>> next_rung(0), next_rung(10), next_rung(1000)
+    (1, 11, 1124)
+    """
+    after = next_evaluation(step)
+    while after < RUNG * step:
+        after = next_evaluation(after)
+    return after
+
+
+def next_wide_rung(step: int) -> int:
+    """The first rung that is at least half as much again.
+
+    >>> next_wide_rung(0), next_wide_rung(10), next_wide_rung(1000)
+    (1, 16, 1589)
+    """
+    after = next_rung(step)
+    while after < WIDE_RUNG * step:
+        after = next_rung(after)
+    return after
 
 
 def best_exact(history: tuple[Evaluation, ...], higher_is_better: bool) -> float | None:

@@ -1,7 +1,8 @@
 """The optimizers that a run can name: torch's own, averaging on top of any, and a place for one's own.
 
 A `Recipe` says how to build an optimizer and which settings it takes. `recipe_named("momentum+ema")` is the recipe of
-"momentum" with the setting `averaging`, the coefficient of an exponential moving average of the weights.
+"momentum" with the setting `averaging`, the coefficient of an exponential moving average of the weights, or `window`,
+the part of the run that the average reaches back over.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn, optim
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from batchlens._checks import require_number, require_whole
 from batchlens.kfac import KFAC
@@ -81,7 +81,7 @@ class Recipe:
 
     def with_averaging(self) -> "Recipe":
         """The same optimizer, evaluated on an exponential moving average of its weights."""
-        settings = {**self.settings, "averaging": _COEFFICIENT}
+        settings = {**self.settings, "averaging": _COEFFICIENT, "window": Setting(0.0)}
         return replace(self, name=averaged(self.name), settings=settings, averaged=True)
 
 
@@ -286,11 +286,3 @@ def recipe_named(name: str) -> Recipe:
         raise ValueError(f"`optimizer` must be one of {', '.join(RECIPES)}, each also with +ema, got {name!r}.")
     recipe = RECIPES[base_of(name)]
     return recipe.with_averaging() if is_averaged(name) else recipe
-
-
-def average_of(model: nn.Module, averaging: float) -> AveragedModel:
-    """What follows `model` as avg <- gamma avg + (1 - gamma) theta, buffers too, starting at its present weights."""
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(averaging), use_buffers=True)
-    # Left at 0, the first update would copy the weights that it is shown.
-    average.n_averaged.fill_(1)
-    return average

@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,14 @@ from torch import Tensor, nn
 
 from batchlens.kfac import CurvatureError
 from batchlens.training._arguments import Arguments, versions
+from batchlens.training._averages import LADDER, Average, Averaging, copy_into, tensors_of
 from batchlens.training._checkpoint import load_checkpoint, save_checkpoint
-from batchlens.training._evaluation import Evaluation, Evaluator, Status, best_exact, next_evaluation
-from batchlens.training._recipes import Task, average_of
+from batchlens.training._crossing import PLAIN
+from batchlens.training._evaluation import Evaluation, Evaluator, Status, best_exact
+from batchlens.training._looking import Looks
+from batchlens.training._recipes import Task
 from batchlens.training._sampling import LABELS, MODEL, OTHER, Batches, Preparation, derive_seed
+from batchlens.training._targets import metric_on
 from batchlens.training.data.loading import Dataset
 from batchlens.training.models._normalization import GHOST_SIZE
 from batchlens.training.record import Record
@@ -26,13 +30,16 @@ from batchlens.training.record import Record
 DIVERGENCE_WINDOW = 50
 # Examples on which the initial loss is measured.
 _INITIAL_EXAMPLES = 256
+# Training examples on which a target of the loss is measured, at most: runs to it are short.
+_LOSS_EXAMPLES = 2_000
 # Reading a loss makes an accelerator wait, so there the losses of this many steps are read at once.
 _LOSSES_AT_A_TIME = 20
 CHECKPOINT_SECONDS = 180.0
 # A budget that shows every example more often than this asks for a larger data set.
 MOST_PASSES = 1_000
 
-Stop = Literal["pruned", "interrupted"]
+# What ends a run from outside: "interrupted" at any step, the others at the next wide rung, wherever they are told.
+Stop = Literal["pruned", "paused", "interrupted"]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -41,6 +48,10 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, step: int, checkpoint: Path | None) -> None:
         super().__init__(f"interrupted at step {step}")
         self.step, self.checkpoint = step, checkpoint
+
+
+class Paused(Interrupted):
+    """A run that is to wait for others."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +128,14 @@ class Run:
         workload, recipe, settings = arguments.workload, arguments.recipe, arguments.settings
         self.model = _make_model(arguments)
         # Copies come before the optimizer, which may put hooks into the model.
-        self.average = average_of(self.model, settings["averaging"]) if recipe.averaged else None
+        self.tensors = tensors_of(self.model)
+        self.averages = _make_averages(arguments, self.model)
         self.shown = copy.deepcopy(self.model)
         prepare = Preparation(data, arguments.device)
         first = slice(0, _INITIAL_EXAMPLES)
         self.first = prepare.inputs(data.train.inputs[first]), prepare.targets(data.train.targets[first])
         self.losses = _LossWatch(arguments.device)
-        self.evaluator = self._make_evaluator(data, prepare)
+        self.looks = Looks(arguments, self._make_evaluators(data, prepare), self.averages, self._show)
         self.optimizer = recipe.build(
             self.model, settings, Task(workload.likelihood, derive_seed(arguments.seed, LABELS))
         )
@@ -137,8 +149,7 @@ class Run:
             "examples": [len(data.train), len(data.validation)],
             "shapes": [list(weight.shape) for weight in self.model.parameters()],
         }
-        self.step, self.due = 0, 0
-        self.history: list[Evaluation] = []
+        self.step = 0
         self.notes = tuple(_notes(arguments, len(data.train), getattr(self.optimizer, "unfactored", {})))
 
     def _initial_loss(self) -> float:
@@ -161,11 +172,16 @@ class Run:
             f"{type(outputs).__name__}{f' with {has}' if has else ''}. Wrap it in a module that returns the outputs."
         )
 
-    def _make_evaluator(self, data: Dataset, prepare: Preparation) -> Evaluator:
-        split = data.train if self.arguments.target_on == "train" else data.validation
-        part = slice(0, self.arguments.workload.evaluation_examples)
-        inputs, targets = prepare.inputs(split.inputs[part]), prepare.targets(split.targets[part])
-        return Evaluator(inputs, targets, self.arguments.workload.metric, data.classes)
+    def _make_evaluators(self, data: Dataset, prepare: Preparation) -> dict[str, Evaluator]:
+        """One for each place that a target is on."""
+        arguments, most = self.arguments, self.arguments.workload.evaluation_examples
+        evaluators: dict[str, Evaluator] = {}
+        for on in dict.fromkeys(target.on for target in arguments.targets):
+            split = data.validation if on == "validation" else data.train
+            part = slice(0, min(most, _LOSS_EXAMPLES) if on == "train-loss" else most)
+            inputs, targets = prepare.inputs(split.inputs[part]), prepare.targets(split.targets[part])
+            evaluators[on] = Evaluator(inputs, targets, metric_on(arguments.workload, on), data.classes)
+        return evaluators
 
     def go(self, watch: Callable[[Progress], None], stop: Callable[[int], Stop | None]) -> Record:
         """Trains until the target, the budget, divergence or a stop."""
@@ -188,18 +204,19 @@ class Run:
         if self.step == 0:
             self.losses.initial = self._initial_loss()
         while True:
-            if self.step == self.due:
-                self.due = min(next_evaluation(self.step), self.arguments.max_steps)
-                found = self._evaluate()
-                if math.isnan(found.metric):
-                    return "diverged", "the metric is not a number"
-                if found.exact and self.arguments.workload.metric.meets(found.metric, self.arguments.target):
-                    return "reached", ""
+            looked = self._look()
+            if self.looks.is_nan:
+                return "diverged", "the metric is not a number"
+            if self.looks.found is not None:
+                return "reached", ""
             if self.step == self.arguments.max_steps:
                 return "not_reached", ""
             match stop(self.step):
-                case "pruned":
+                case "pruned" if looked:
                     return "pruned", ""
+                case "paused" if looked:
+                    self._save()
+                    raise Paused(self.step, self.checkpoint)
                 case "interrupted":
                     self._save()
                     raise Interrupted(self.step, self.checkpoint)
@@ -230,34 +247,30 @@ class Run:
         optimizer.step()
         if arguments.workload.constraint is not None:
             arguments.workload.constraint(self.model)
-        if self.average is not None:
-            self.average.update_parameters(self.model)
         self.step += 1
+        for average in self.averages.values():
+            average.update(self.step, self.tensors)
         return ""
 
-    def _evaluate(self) -> Evaluation:
-        """Measures the weights that count."""
-        arguments = self.arguments
-        last = self.step == arguments.max_steps or not arguments.lazy
+    def _look(self) -> bool:
+        """Measures the weights that count, where it is time to."""
+        if not self.looks.due(self.step):
+            return False
         with self.clock.evaluation():
-            found = self.evaluator.measure(self._weights_that_count(), self.step, None if last else arguments.target)
-        self.history.append(found)
-        return found
+            weights = {PLAIN: self.tensors, **{name: average.tensors for name, average in self.averages.items()}}
+            return self.looks.take(self.step, weights)
 
-    def _weights_that_count(self) -> nn.Module:
-        """The model, or its average; where weights are constrained, the average brought back is a copy of it."""
-        if self.average is None:
-            return self.model
-        if self.arguments.workload.constraint is None:
-            return self.average.module
-        self.shown.load_state_dict(self.average.module.state_dict())
-        self.arguments.workload.constraint(self.shown)
+    def _show(self, tensors: Sequence[Tensor], name: str) -> nn.Module:
+        """A model with these weights; where weights are constrained, those of an average are brought back."""
+        copy_into(self.shown, tensors)
+        if name != PLAIN and self.arguments.workload.constraint is not None:
+            self.arguments.workload.constraint(self.shown)
         return self.shown
 
     def _progress(self) -> Progress:
         arguments = self.arguments
-        latest = self.history[-1] if self.history else None
-        return Progress(self.step, arguments.max_steps, arguments.workload.metric.name, arguments.target, latest)
+        metric = metric_on(arguments.workload, arguments.target_on)
+        return Progress(self.step, arguments.max_steps, metric.name, arguments.target, self.looks.latest)
 
     def _save(self) -> None:
         if self.checkpoint is None:
@@ -265,14 +278,12 @@ class Run:
         self.losses.read()
         state = {
             "model": self.model.state_dict(),
-            "average": None if self.average is None else self.average.state_dict(),
+            "averages": {name: average.state_dict() for name, average in self.averages.items()},
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
-            "difficulty": self.evaluator.difficulty,
+            "looks": self.looks.state_dict(),
             "losses": (self.losses.initial, self.losses.last, self.losses.high),
             "step": self.step,
-            "due": self.due,
-            "history": [(entry.step, entry.metric, entry.relation) for entry in self.history],
             "seconds": self.clock.seconds,
             "evaluating": self.clock.evaluating,
         }
@@ -283,18 +294,17 @@ class Run:
         if state is None:
             return
         self.model.load_state_dict(state["model"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
+        for name, average in self.averages.items():
+            average.load_state_dict(state["averages"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
-        self.evaluator.difficulty = state["difficulty"]
+        self.looks.load_state_dict(state["looks"])
         self.losses.initial, self.losses.last, self.losses.high = state["losses"]
-        self.step, self.due = state["step"], state["due"]
-        self.history = [Evaluation(*entry) for entry in state["history"]]
+        self.step = state["step"]
         self.clock.earlier, self.clock.evaluating = state["seconds"], state["evaluating"]
 
     def _record(self, status: Status, reason: str) -> Record:
-        arguments, history = self.arguments, tuple(self.history)
+        arguments, history, found = self.arguments, self.looks.history(), self.looks.found
         return Record(
             workload=arguments.workload.name,
             size=arguments.workload.size,
@@ -306,14 +316,17 @@ class Run:
             target=arguments.target,
             target_on=arguments.target_on,
             status=status,
-            steps=self.step if status == "reached" else None,
+            steps=found.steps if found is not None else None,
+            steps_interpolated=found.interpolated if found is not None else None,
             steps_taken=self.step,
             last_loss=None if math.isnan(self.losses.last) else self.losses.last,
-            best_metric=best_exact(history, arguments.workload.metric.higher_is_better),
+            best_metric=best_exact(history, metric_on(arguments.workload, arguments.target_on).higher_is_better),
             history=history,
+            crossings=self.looks.crossings(),
             seconds=self.clock.seconds,
             evaluation_seconds=self.clock.evaluating,
             examples=self.step * arguments.batch_size,
+            examples_read=self.looks.read,
             notes=self.notes,
             max_steps=arguments.max_steps,
             micro_batch=arguments.micro_batch,
@@ -331,6 +344,16 @@ def passes_of(arguments: Arguments, examples: int) -> float:
     or that were asked for.
     """
     return min(arguments.max_steps * arguments.batch_size, arguments.workload.max_examples) / examples
+
+
+def _make_averages(arguments: Arguments, model: nn.Module) -> dict[str, Average]:
+    """The ladder, or the average that settings ask for, or none."""
+    if arguments.averages:
+        return {str(averaging): Average(averaging, model, pauses=True) for averaging in LADDER}
+    if arguments.recipe.averaged:
+        averaging = Averaging.of(arguments.settings)
+        return {str(averaging): Average(averaging, model)}
+    return {}
 
 
 def _notes(arguments: Arguments, examples: int, unfactored: Mapping[str, str]) -> Iterator[str]:

@@ -32,6 +32,7 @@ class Workload:
         model: makes a fresh model, which returns a tensor of outputs; seeded by the run.
         target: of the metric on the validation set.
         train_target: of the metric on a fixed part of the training set.
+        train_loss_target: of the loss there, without label smoothing; None where there is no usual one.
         loss: of each example; the training loss is its mean.
         likelihood: "cross_entropy" or "squared_error": the distribution behind the loss, for curvature.
         metric: of each example.
@@ -60,6 +61,7 @@ class Workload:
     model: Callable[[], nn.Module]
     target: float
     train_target: float
+    train_loss_target: float | None = None
     loss: Scores = cross_entropies
     likelihood: str = "cross_entropy"
     metric: Metric = ACCURACY

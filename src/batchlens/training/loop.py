@@ -48,7 +48,12 @@ def train(
         micro_batch: gradients are accumulated over slices of this many examples; the update stays the same.
         schedule: constant, linear_decay, cosine, step_decay or warmup_stable_decay; the workload's unless given.
         target: what counts as trained; the workload's unless given.
-        target_on: where it is to be reached: on the "validation" set (the default) or on as many "train" examples.
+        target_on: where it is to be reached: on the "validation" set (the default) or on as many "train" examples, or
+            "train-loss" for the loss on the latter.
+        also_targets: others, such as "train-loss:0.3", which are noted on the way.
+        confirm_target: whether two evaluations in a row must meet the target; False unless given.
+        averages: a ladder of averages of the weights measured beside the run, of which "best" notes the first to meet
+            the target and "each" all that have by then; for an optimizer with +ema, they are what counts.
         lazy: whether an evaluation may end as soon as the target is out of reach; True unless given.
         device: cpu (the default), cuda or mps.
 

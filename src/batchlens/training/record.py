@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from batchlens._results import Result, axes_or_new
+from batchlens.training._crossing import Crossing
 from batchlens.training._evaluation import Evaluation, Status
 
 if TYPE_CHECKING:
@@ -27,13 +28,16 @@ class Record(Result):
         batch_size: examples of a step.
         seed: what the run is a function of.
         target: of the metric.
-        target_on: the "validation" or the "train" set.
+        target_on: the "validation" or the "train" set, or "train-loss".
         status: "reached", "not_reached", "diverged", "failed" or "pruned".
-        steps: the first evaluated step that met the target, None where none did.
+        steps: the first step of the 3% grid that met the target, as bisection finds it; None where none did.
         steps_taken: how far the run went.
         best_metric: the best that was measured on the whole set.
         last_loss: the training loss of the last batch.
         history: every evaluation.
+        steps_interpolated: where between that step and the one before the metric would have met it exactly.
+        crossings: every target that was met, by the plain weights or by an average: steps and interpolated ones.
+        examples_read: in evaluations.
         seconds: from the first step on.
         evaluation_seconds: the part of them that was not training.
         examples: how many were seen, repetitions included.
@@ -72,6 +76,9 @@ class Record(Result):
     micro_batch: int
     device: str
     threads: int
+    steps_interpolated: float | None = None
+    crossings: Mapping[str, Mapping[str, Crossing]] = field(default_factory=dict)
+    examples_read: int = 0
     reason: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -82,7 +89,8 @@ class Record(Result):
         what = f"{self.workload}, {self.optimizer}, batch size {self.batch_size:,}"
         ended = f"reached {self.target:g}" if self.status == "reached" else self.status.replace("_", " ")
         because = f" ({self.reason})" if self.reason else ""
-        return f"{what}: {ended} after {self.steps_taken:,} step{'s' * (self.steps_taken != 1)}{because}"
+        steps = self.steps_taken if self.steps is None else self.steps
+        return f"{what}: {ended} after {steps:,} step{'s' * (steps != 1)}{because}"
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per evaluation: step, metric, and whether it is exact ("=") or a bound."""
@@ -111,6 +119,10 @@ class Record(Result):
             "settings": dict(self.settings),
             "versions": dict(self.versions),
             "notes": list(self.notes),
+            "crossings": {
+                target: {weights: crossing._asdict() for weights, crossing in found.items()}
+                for target, found in self.crossings.items()
+            },
             "history": [[entry.step, entry.metric] for entry in self.history],
             "relations": [entry.relation for entry in self.history],
         }

@@ -1,0 +1,176 @@
+"""The looks that a run takes at its weights: when, at which, and what has come of them."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from batchlens.training._arguments import Arguments
+from batchlens.training._averages import Average, copies_of
+from batchlens.training._crossing import (
+    MOST_SNAPSHOTS,
+    PLAIN,
+    SNAPSHOT_BYTES,
+    Crossing,
+    Measurements,
+    Pursuit,
+    Snapshot,
+)
+from batchlens.training._evaluation import Evaluation, Evaluator, next_evaluation, next_rung, next_wide_rung
+from batchlens.training._targets import Target, metric_on
+
+Show = Callable[[Sequence[Tensor], str], nn.Module]
+
+
+class Looks:
+    """Follows a run: keeps snapshots on the grid, measures at rungs, and finds the crossings of every target."""
+
+    def __init__(
+        self, arguments: Arguments, evaluators: Mapping[str, Evaluator], averages: Mapping[str, Average], show: Show
+    ) -> None:
+        self.arguments, self.evaluators, self._show = arguments, evaluators, show
+        self.pursuits = _pursuits(arguments, list(averages))
+        self._names = {name for pursuit in self.pursuits for name in pursuit.names}
+        self._deciding = [entry for entry in self.pursuits if _decides(entry, arguments)]
+        self._counting = {name for pursuit in self._deciding for name in pursuit.names}
+        self._point = self._rung = self._wide = 0  # the next ones
+        self._points: list[Snapshot] = []
+        self._known = Measurements(self._measure, self._meets, arguments.lazy)
+        self._history: dict[int, Evaluation] = {}
+        self.latest: Evaluation | None = None
+        self.is_nan = False
+
+    @property
+    def read(self) -> int:
+        """Examples read in all measurements."""
+        return sum(evaluator.read for evaluator in self.evaluators.values())
+
+    @property
+    def found(self) -> Crossing | None:
+        """Of the main target, by the weights that count, the first of them."""
+        found = [pursuit.found for pursuit in self._deciding if pursuit.found is not None]
+        return min(found, key=lambda crossing: crossing.interpolated, default=None)
+
+    def due(self, step: int) -> bool:
+        """Whether it is time for a snapshot, and maybe a look."""
+        return step == self._point
+
+    def take(self, step: int, weights: Mapping[str, Sequence[Tensor]]) -> bool:
+        """A snapshot, at a rung also a look; whether the rung was a wide one."""
+        self._points.append(Snapshot(step, {name: copies_of(weights[name]) for name in self._names}))
+        wide = step == self._wide
+        if step == self._rung:
+            self._look(wide)
+            if self.found is not None and not wide:  # the last look of all
+                self._look(True)
+            self._forget(step)
+            self._plan(step, wide)
+        self._point = min(self._next_point(step), self._rung)
+        return wide
+
+    def _look(self, wide: bool) -> None:
+        for pursuit in self.pursuits:
+            if pursuit.found is None and (wide or not pursuit.wide):
+                pursuit.look(self._points, self._known)
+
+    def _forget(self, step: int) -> None:
+        """What no look comes back to."""
+        since = min((pursuit.since for pursuit in self.pursuits if pursuit.found is None), default=step)
+        self._points = [point for point in self._points if point.step >= since]
+        self._known.forget_before(since)
+
+    def _plan(self, step: int, wide: bool) -> None:
+        lazy, most = self.arguments.lazy, self.arguments.max_steps
+        if wide:
+            self._wide = min(next_wide_rung(step) if lazy else next_evaluation(step), most)
+        self._rung = min(next_rung(step) if lazy else next_evaluation(step), self._wide)
+
+    def _next_point(self, step: int) -> int:
+        """On the grid, or where snapshots of all of it would take too much memory, on every few points of it."""
+        size = sum(tensor.nbytes for tensors in self._points[-1].weights.values() for tensor in tensors)
+        stride = math.ceil(MOST_SNAPSHOTS / max(SNAPSHOT_BYTES // max(size, 1) - 1, 1))
+        for _ in range(stride):
+            step = next_evaluation(step)
+        return step
+
+    def _meets(self, target: Target, value: float) -> bool:
+        return metric_on(self.arguments.workload, target.on).meets(value, target.value)
+
+    def _measure(self, target: Target, weights: Sequence[Tensor], name: str, step: int, whole: bool) -> Evaluation:
+        main = self.arguments.targets[0]
+        whole = whole or (step == self.arguments.max_steps and target == main)
+        model = self._show(weights, name)
+        found = self.evaluators[target.on].measure(model, step, None if whole else target.value)
+        if target.on == main.on and name in self._counting:
+            self._note(found)
+        return found
+
+    def _note(self, found: Evaluation) -> None:
+        """Of several measurements after the same step the best exact one counts, else the last bound."""
+        known = self._history.get(found.step)
+        better = known is None or not known.exact or (found.exact and self._meets_more(found.metric, known.metric))
+        if better and not (known is not None and known.exact and not found.exact):
+            self._history[found.step] = found
+        self.latest = found
+        self.is_nan = math.isnan(found.metric)
+
+    def _meets_more(self, one: float, other: float) -> bool:
+        higher = metric_on(self.arguments.workload, self.arguments.target_on).higher_is_better
+        return one > other if higher else one < other
+
+    def history(self) -> tuple[Evaluation, ...]:
+        """Every evaluation of the weights that count on the main target, by step."""
+        return tuple(self._history[step] for step in sorted(self._history))
+
+    def crossings(self) -> dict[str, dict[str, Crossing]]:
+        """What was found, by target and by weights."""
+        found: dict[str, dict[str, Crossing]] = {}
+        for pursuit in self.pursuits:
+            if pursuit.found is not None:
+                found.setdefault(str(pursuit.target), {})[pursuit.by] = pursuit.found
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` takes."""
+        return {
+            "difficulties": {on: evaluator.difficulty for on, evaluator in self.evaluators.items()},
+            "read": {on: evaluator.read for on, evaluator in self.evaluators.items()},
+            "pursuits": [pursuit.state_dict() for pursuit in self.pursuits],
+            "point": self._point,
+            "rung": self._rung,
+            "wide": self._wide,
+            "points": [
+                (step, {name: list(found) for name, found in weights.items()}) for step, weights in self._points
+            ],
+            "known": self._known.state_dict(),
+            "history": [(entry.step, entry.metric, entry.relation) for entry in self.history()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where another run was."""
+        for on, evaluator in self.evaluators.items():
+            evaluator.difficulty, evaluator.read = state["difficulties"][on], state["read"][on]
+        for pursuit, saved in zip(self.pursuits, state["pursuits"], strict=True):
+            pursuit.load_state_dict(saved)
+        self._point, self._rung, self._wide = state["point"], state["rung"], state["wide"]
+        device = self.arguments.device
+        self._points = [
+            Snapshot(step, {name: [tensor.to(device) for tensor in found] for name, found in weights.items()})
+            for step, weights in state["points"]
+        ]
+        self._known.load_state_dict(state["known"])
+        self._history = {entry[0]: Evaluation(*entry) for entry in state["history"]}
+
+
+def _pursuits(arguments: Arguments, averages: list[str]) -> list[Pursuit]:
+    """What is to be found: by the plain weights, by the first average to arrive, or by each of them."""
+    groups = [[name] for name in averages] if arguments.averages == "each" else [averages][: len(averages)]
+    if arguments.averages or not arguments.recipe.averaged:
+        groups = [[PLAIN], *groups]
+    return [Pursuit(target, list(names), arguments.confirm_target) for target in arguments.targets for names in groups]
+
+
+def _decides(pursuit: Pursuit, arguments: Arguments) -> bool:
+    """Whether what is found ends the run."""
+    return pursuit.target == arguments.targets[0] and (PLAIN in pursuit.names) != arguments.recipe.averaged
