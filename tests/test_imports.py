@@ -17,7 +17,7 @@ import batchlens
 
 PACKAGE = "batchlens"
 
-BASE = {"_arrays", "_drawing", "_results", "_shapes", "_checks", "errors", "_extras", "optimizers"}
+BASE = {"_arrays", "_drawing", "_results", "_shapes", "_grid", "_checks", "errors", "_extras", "optimizers"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "_checks": {"_arrays"},
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "_drawing": {"optimizers"},
     "_results": set(),
     "_shapes": {"_arrays"},
+    "_grid": set(),
     "optimizers": set(),
     "_extras": {"errors"},
     "scaling": BASE,

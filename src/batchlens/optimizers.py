@@ -79,6 +79,15 @@ def averaged(name: str) -> str:
     return name if is_averaged(name) else name + _AVERAGED
 
 
+def root_of(name: str) -> str:
+    """What is left when momentum and averaging are switched off: the same for all that can learn from one another.
+
+    >>> root_of("momentum+ema"), root_of("adamw")
+    ('sgd', 'adamw')
+    """
+    return OPTIMIZERS[base_of(name)].becomes or base_of(name)
+
+
 def contained_in(name: str) -> tuple[str, ...]:
     """What an optimizer becomes when its momentum or its averaging is switched off.
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from batchlens.training._evaluation import Evaluation, Evaluator, next_evaluation
+from batchlens._grid import next_evaluation
+from batchlens.training._evaluation import Evaluation, Evaluator
 from batchlens.training.metrics import ACCURACY, CROSS_ENTROPY, SQUARED_ERROR, Metric
 
 # A metric whose scores are the model's outputs themselves.

@@ -3,21 +3,51 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from batchlens._arrays import FloatArray
+from batchlens.optimizers import contained_in
+from batchlens.scaling._intervals import Interval
 from batchlens.sweep._declaration import Cell, Declaration
-from batchlens.sweep._search import Edge, Search, counted, group, ranked
+from batchlens.sweep._guided import FINALIST, Guided, rounds_of
+from batchlens.sweep._guiding import DEFAULTS
+from batchlens.sweep._reporting import mean_steps, steps_interval
+from batchlens.sweep._search import EDGE, Edge, Search, counted, group, ranked
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Trial
 
+# How far a guided search may leave its box.
+LEAVE = DEFAULTS.leave
 # Draws that the bootstrap holds in memory at once.
 _AT_ONCE = 1 << 20
 # Up to how many trials `best_of` shows every number, and minus the logarithm of what is negligible there.
 _EVERY, _NEGLIGIBLE = 100, 50
+
+
+class Reported(NamedTuple):
+    """What fresh seeds say of the setting that a guided search chose.
+
+    `steps` is their geometric mean, `weights` are those that count ("plain" or an average's name), `minimum` is the
+    fewest steps that any run of the search took, which luck had a part in.
+    """
+
+    steps: float
+    interval: Interval | None
+    seeds: tuple[float | None, ...]
+    weights: str
+    minimum: float
+
+    def resample(self, count: int, seed: int) -> FloatArray:
+        """Means of as many other seeds, by Student's distribution."""
+        logs = np.log([steps for steps in self.seeds if steps is not None])
+        if len(logs) < 2:
+            return np.full(count, self.steps)
+        error = np.std(logs, ddof=1) / math.sqrt(len(logs))
+        drawn: FloatArray = np.exp(logs.mean() + error * np.random.default_rng(seed).standard_t(len(logs) - 1, count))
+        return drawn
 
 
 class BestOf(NamedTuple):
@@ -45,6 +75,7 @@ class CellResult:
         statuses: how many trials ended how.
         steps_saved: at most; for every pruned trial, what was left of its step budget.
         repeats: the winner trained again with other seeds.
+        reported: what fresh seeds of the setting that a guided search chose say.
     """
 
     cell: Cell
@@ -58,6 +89,7 @@ class CellResult:
     statuses: Mapping[str, int]
     steps_saved: int
     repeats: tuple[Trial, ...]
+    reported: Reported | None = None
 
     def repeat_steps(self) -> list[int | None]:
         """Steps of the winner's repeats; None where one did not reach the target."""
@@ -75,7 +107,12 @@ class CellResult:
         return [_best_of(steps, total, drawn) for drawn in _shown(total)]
 
     def bootstrap(self, count: int = 1000, seed: int = 0) -> FloatArray:
-        """The winner's steps in `count` resamples of the trials that count; NaN where none reached the target."""
+        """The winner's steps in `count` resamples of the trials that count; NaN where none reached the target.
+
+        Of a guided search: the mean of its fresh seeds, as they scatter.
+        """
+        if self.reported is not None:
+            return self.reported.resample(count, seed)
         steps = [math.inf if trial.steps is None else trial.steps for trial in counted(self.members)]
         if not steps:
             return np.full(count, np.nan)
@@ -93,6 +130,8 @@ def cell_results(store: Store, trials: Sequence[Trial] | None = None) -> list[Ce
     """The results of every cell, in the order declared; `trials` are the store's, where they have been read."""
     declaration, generations = store.declaration, store.generations()
     trials = store.read_trials() if trials is None else trials
+    if declaration.search == "guided":
+        return guided_results(declaration, trials)
     grouped = group(trials)
     searches = [
         Search(cell, declaration.trials, generations[cell], grouped.get(cell, {})) for cell in declaration.cells
@@ -150,6 +189,88 @@ def _result(outcome: _Outcome, declaration: Declaration, repeats: list[Trial], u
         steps_saved=sum(budget - trial.steps_taken for trial in outcome.members if trial.status == "pruned"),
         repeats=tuple(trial for trial in repeats if winner is not None and trial.key.number == winner.key.number),
     )
+
+
+def guided_results(declaration: Declaration, trials: Sequence[Trial]) -> list[CellResult]:
+    """The results of a guided search, in the order declared."""
+    guided = Guided(declaration, trials)
+    by_cell: dict[Cell, list[Trial]] = {}
+    for trial in trials:
+        by_cell.setdefault(trial.key.cell, []).append(trial)
+    results = [_guided_result(cell, guided, by_cell.get(cell, [])) for cell in declaration.cells]
+    found = {result.cell: result for result in results}
+    return [replace(result, flags=(*result.flags, *_nested_flags(result, found))) for result in results]
+
+
+def _guided_result(cell: Cell, guided: Guided, trials: list[Trial]) -> CellResult:
+    members = [trial for trial in trials if trial.key.number < FINALIST]
+    reports = guided.reports(cell)
+    best = min(
+        (trial for trial in members if guided.crossing(trial, cell.optimizer) is not None),
+        key=lambda trial: guided.crossing(trial, cell.optimizer) or 0.0,
+        default=None,
+    )
+    winner = next((trial for trial in reports if trial.steps is not None), best)
+    edges = () if winner is None else _outer_edges(winner.position)
+    budget = guided.declaration.budget(cell.batch_size)
+    return CellResult(
+        cell=cell,
+        winner=winner,
+        runners_up=(),
+        members=tuple(members),
+        complete=guided.complete(cell),
+        counted=len(members),
+        edges=edges,
+        flags=tuple(_guided_flags(guided.complete(cell), winner, edges, trials, reports)),
+        statuses=dict(Counter(trial.status for trial in members)),
+        steps_saved=sum(budget - trial.steps_taken for trial in members if trial.status == "pruned"),
+        repeats=tuple(reports),
+        reported=_reported(cell, guided, reports),
+    )
+
+
+def _reported(cell: Cell, guided: Guided, reports: list[Trial]) -> Reported | None:
+    choice, steps = guided.chosen(cell), mean_steps(reports)
+    if choice is None or steps is None:
+        return None
+    known = guided.known(cell, len(rounds_of(guided.declaration.trials)))
+    seeds = tuple(trial.interpolated if trial.steps is not None else None for trial in reports)
+    return Reported(steps, steps_interval(reports), seeds, choice.weights, known[0] if known else steps)
+
+
+def _guided_flags(
+    complete: bool, winner: Trial | None, edges: Sequence[Edge], trials: Sequence[Trial], reports: Sequence[Trial]
+) -> list[str]:
+    flags = [f"the chosen {edge.setting} is beyond the {edge.side} end of its range" for edge in edges]
+    if not complete:
+        flags.append("not all trials have been run")
+    elif winner is None:
+        flags.append("no trial reached the target")
+    if failed := [trial for trial in trials if trial.status == "failed"]:
+        flags.append(f"{len(failed)} trials failed, the first with: {failed[0].reason}")
+    if missed := sum(trial.steps is None for trial in reports):
+        flags.append(f"{missed} of {len(reports)} seeds did not reach the target")
+    return flags
+
+
+def _outer_edges(position: Mapping[str, float]) -> tuple[Edge, ...]:
+    """Where a position has left the declared box as far as it may."""
+    far = LEAVE - EDGE
+    sides = {name: "low" if value < -far else "high" if value > 1 + far else "" for name, value in position.items()}
+    return tuple(Edge(name, side) for name, side in sides.items() if side)
+
+
+def _nested_flags(result: CellResult, found: Mapping[Cell, CellResult]) -> list[str]:
+    """Whether something that an optimizer contains is reported to be faster, by more than its interval."""
+    flags = []
+    for name in contained_in(result.cell.optimizer):
+        inner = found.get(Cell(name, result.cell.batch_size))
+        if inner is None or inner.reported is None or result.reported is None or result.reported.interval is None:
+            continue
+        low = result.reported.interval.low
+        if low is not None and low > inner.reported.steps:
+            flags.append(f"slower than {name}, which it contains")
+    return flags
 
 
 def _flags(outcome: _Outcome, winner: Trial | None, usual: int) -> list[str]:

@@ -34,14 +34,16 @@ class MeasuredCell:
         return self.result.cell.batch_size
 
     @property
-    def steps(self) -> int | None:
-        """The winner's; None where there is none."""
+    def steps(self) -> float | None:
+        """The winner's, of a guided search the mean of its fresh seeds; None where there is none."""
+        if self.result.reported is not None:
+            return self.result.reported.steps
         return None if self.result.winner is None else self.result.winner.steps
 
     @property
     def status(self) -> str:
         """ "unfinished" where no trial has reached the target, but not all have been run."""
-        if self.result.winner is not None:
+        if self.steps is not None:
             return "reached"
         return "not_reached" if self.result.complete else "unfinished"
 
@@ -103,6 +105,8 @@ def measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: D
 
 
 def _steps_interval(result: CellResult, resampled: FloatArray) -> Interval | None:
+    if result.reported is not None:
+        return result.reported.interval
     if result.winner is None or result.counted < 2:
         return None
     steps = np.where(np.isnan(resampled), np.inf, resampled)
@@ -155,6 +159,7 @@ def _point_document(cell: MeasuredCell) -> dict[str, Any]:
         "status": cell.status,
         "steps": cell.steps,
         "interval": _ends(cell.interval),
+        **_reported_document(result),
         "winner": None if result.winner is None else result.winner.key.number,
         "learning_rate": cell.settings.get("learning_rate"),
         "effective_learning_rate": cell.effective_learning_rate,
@@ -165,6 +170,14 @@ def _point_document(cell: MeasuredCell) -> dict[str, Any]:
         "repeats": result.repeat_steps(),
         "flags": list(result.flags),
     }
+
+
+def _reported_document(result: CellResult) -> dict[str, Any]:
+    """What only a guided search says."""
+    if result.reported is None:
+        return {}
+    reported = result.reported
+    return {"seeds": list(reported.seeds), "weights": reported.weights, "search_minimum": reported.minimum}
 
 
 def _ends(interval: Interval | None) -> list[float | None] | None:

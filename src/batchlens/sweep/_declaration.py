@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from batchlens._checks import require_number, require_whole
+from batchlens._checks import require_choice, require_number, require_whole
+from batchlens.optimizers import root_of
 
 # A cell is given up after this many times the trials asked for, however many of them diverged.
 MOST_NUMBERS = 5
@@ -14,6 +15,8 @@ MOST_NUMBERS = 5
 MOST_TRIALS = 1_000_000
 # Added to the batch size, makes steps of different batch sizes roughly comparable in time.
 _STEP_OVERHEAD = 100
+
+SEARCHES = ("guided", "sobol")
 
 RangeTuple = tuple[float, float, str]
 Spaces = Mapping[str, Mapping[str, RangeTuple]]
@@ -73,6 +76,10 @@ class Declaration:
         keep: how many of the best trials of a cell are known exactly; slower ones may be pruned.
         spaces: low, high and scale of every setting, one space for each optimizer, as `Workload.spaces` has them.
         source: a digest of the workload where it is not one of the published ones.
+        search: "sobol" for independent points, or "guided" for rounds that learn from the ones before.
+        seeds: with how many fresh seeds guided search trains what it has chosen, at least.
+        also_targets: such as "train-loss 0.3", noted on the way.
+        confirm_target: whether two evaluations in a row must meet the target.
     """
 
     workload: str
@@ -87,6 +94,10 @@ class Declaration:
     keep: int
     spaces: Spaces
     source: str = ""
+    search: str = "sobol"
+    seeds: int = 0
+    also_targets: tuple[str, ...] = ()
+    confirm_target: bool = False
 
     def __post_init__(self) -> None:
         for name, values in (("optimizers", self.optimizers), ("batch_sizes", self.batch_sizes)):
@@ -101,12 +112,27 @@ class Declaration:
         require_whole("trials", self.trials, 1, MOST_TRIALS)
         require_whole("seed", self.seed)
         require_whole("keep", self.keep, 1)
+        require_whole("seeds", self.seeds)
+        require_choice("search", self.search, SEARCHES)
         require_number("target", self.target)
 
     @property
     def cells(self) -> list[Cell]:
         """In the order declared, optimizer by optimizer."""
         return [Cell(optimizer, size) for optimizer in self.optimizers for size in self.batch_sizes]
+
+    @property
+    def main_target(self) -> str:
+        """As crossings name it."""
+        return f"{self.target_on} {self.target:g}"
+
+    @property
+    def families(self) -> list[list[str]]:
+        """The optimizers in groups of those that learn from one another."""
+        groups: dict[str, list[str]] = {}
+        for optimizer in self.optimizers:
+            groups.setdefault(root_of(optimizer), []).append(optimizer)
+        return list(groups.values())
 
     def budget(self, batch_size: int) -> int:
         """The step budget of a run."""
@@ -134,8 +160,8 @@ class Declaration:
     def from_json(cls, text: str) -> "Declaration":
         """From what `as_json` gave."""
         document: dict[str, Any] = json.loads(text)
-        for name in ("optimizers", "batch_sizes", "max_steps"):
-            document[name] = tuple(document[name])
+        for name in ("optimizers", "batch_sizes", "max_steps", "also_targets"):
+            document[name] = tuple(document.get(name, ()))
         document["spaces"] = {
             optimizer: {name: (float(low), float(high), str(scale)) for name, (low, high, scale) in space.items()}
             for optimizer, space in document["spaces"].items()
@@ -143,8 +169,8 @@ class Declaration:
         return cls(**document)
 
     def differences(self, other: "Declaration") -> list[str]:
-        """What the two do not share, beside the number of trials: "seed is 0, not 1"."""
-        names = [field.name for field in fields(self) if field.name not in ("trials", "spaces", "source")]
+        """What the two do not share, beside the number of trials and of seeds: "seed is 0, not 1"."""
+        names = [field.name for field in fields(self) if field.name not in ("trials", "seeds", "spaces", "source")]
         if self._is_same_file(other):
             names.remove("workload")
         found = [

@@ -10,17 +10,20 @@ from types import CodeType, FunctionType
 
 import torch
 
-from batchlens._checks import require_choice, require_instance, require_sequence, require_whole
+from batchlens._checks import require_choice, require_flag, require_instance, require_sequence, require_whole
 from batchlens.optimizers import OPTIMIZERS, averaged
-from batchlens.sweep._declaration import Cell, Declaration
+from batchlens.sweep._declaration import SEARCHES, Cell, Declaration
 from batchlens.sweep._search import Box
 from batchlens.training._arguments import check_arguments
 from batchlens.training._recipes import Setting, recipe_named
+from batchlens.training._targets import check_target, parse_target
 from batchlens.training.metrics import Metric
 from batchlens.training.spaces import Range, Space
 from batchlens.training.workloads import Workload, find_workload
 
 _ANY = Setting()
+# Trials of a cell's guided search, and fresh seeds that report, unless told: with the finalists' six, 40 runs.
+GUIDED_TRIALS, SEEDS = 29, 5
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,14 @@ def declare(
     max_steps: int | None = None,
     keep: int = 5,
     spaces: Mapping[str, Space] | None = None,
+    search: str = "guided",
+    seeds: int | None = None,
+    also_targets: Sequence[str] = (),
+    confirm_target: bool = False,
 ) -> DeclaredSweep:
     """A sweep with the workload's values for what is None; arguments as for `run_sweep`.
 
-    >>> sweep = declare("digits", ["sgd"], batch_sizes=[64], trials=20).declaration
+    >>> sweep = declare("digits", ["sgd"], batch_sizes=[64]).declaration
     >>> sweep.target, sweep.max_steps, sweep.spaces["sgd"]["learning_rate"]
     (0.97, (1563,), (0.001, 3.0, 'log'))
     """
@@ -81,17 +88,23 @@ def declare(
     sizes = tuple(require_whole("batch_sizes", value, 1) for value in given)
     for name in {} if spaces is None else require_instance("spaces", spaces, Mapping):  # type: ignore[type-abstract]
         require_choice("spaces", name, names)
+    guided = require_choice("search", search, SEARCHES) == "guided"
     ranges = {name: _ranges(found, name, (spaces or {}).get(name, {})) for name in names}
-    usual_target = found.target if target_on == "validation" else found.train_target
+    if guided:  # averages are measured beside the runs, not searched
+        for space in ranges.values():
+            space.pop("averaging", None)
+    main = check_target(found, target_on, target)
+    also = [parse_target(found, text) for text in require_sequence("also_targets", also_targets)]
+    usual_trials = GUIDED_TRIALS if guided else found.trials
     declaration = Declaration(
         workload=found.name if isinstance(workload, Workload) else workload,
         size=found.size,
         optimizers=names,
         batch_sizes=sizes,
-        trials=found.trials if trials is None else require_whole("trials", trials, 1),
+        trials=usual_trials if trials is None else require_whole("trials", trials, 1),
         seed=require_whole("seed", seed),
-        target=usual_target if target is None else target,
-        target_on=target_on,
+        target=main.value,
+        target_on=main.on,
         max_steps=tuple(found.max_steps(value) if max_steps is None else max_steps for value in sizes),
         keep=keep,
         spaces={
@@ -99,6 +112,10 @@ def declare(
             for name, space in ranges.items()
         },
         source=found.source if named else _digest(found),
+        search=search,
+        seeds=(SEEDS if guided else 0) if seeds is None else require_whole("seeds", seeds),
+        also_targets=tuple(str(entry) for entry in also),
+        confirm_target=require_flag("confirm_target", confirm_target),
     )
     sweep = DeclaredSweep(declaration, found, named)
     _try_out(sweep)

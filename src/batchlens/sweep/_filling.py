@@ -1,5 +1,6 @@
 """Running a sweep: whatever is missing from its store is run, and kept as it ends."""
 
+import math
 import platform
 import shutil
 import signal
@@ -14,13 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from batchlens._checks import require_flag, require_path, require_whole
+from batchlens._checks import require_flag, require_number, require_path, require_whole
 from batchlens.errors import BatchlensError
-from batchlens.sweep._declaration import Cell, Shard
+from batchlens.sweep._declaration import Cell, Declaration, Shard
 from batchlens.sweep._declare import DeclaredSweep
 from batchlens.sweep._executors.executor import Ended, Executor
 from batchlens.sweep._executors.local import LocalExecutor
-from batchlens.sweep._progress import Meter, Progress
+from batchlens.sweep._guided_queue import GuidedQueue
+from batchlens.sweep._progress import Progress, meter_of
 from batchlens.sweep._queue import Queue
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Task, Trial
@@ -32,6 +34,7 @@ RETRIES = 2
 # Seconds between two looks at the clock, and between two reports of progress.
 _POLL, _WATCH = 1.0, 0.5
 
+AnyQueue = Queue | GuidedQueue
 Watch = Callable[[Progress], None]
 
 
@@ -83,7 +86,9 @@ def fill(
     shard: Shard | None = None,
     pruning: bool = True,
     repeats: int = 0,
-    extend: bool = False,
+    extend: bool | None = None,
+    precision: float | None = None,
+    time_budget: float | None = None,
     retry_failed: bool = False,
     take_over: bool = False,
     data_dir: Path | None = None,
@@ -95,8 +100,9 @@ def fill(
     declaration = sweep.declaration
     repeats = require_whole("repeats", repeats)
     pruning, retry_failed = require_flag("pruning", pruning), require_flag("retry_failed", retry_failed)
-    if shard is not None and (repeats or require_flag("extend", extend)):
-        raise ValueError("`repeats` and `extend` need the whole sweep: merge the shards, then run it with them.")
+    guided = declaration.search == "guided"
+    extend = (guided or shard is None) if extend is None else require_flag("extend", extend)
+    _check_search(declaration, shard, repeats, extend, precision, time_budget)
     if ray is not None and workers is not None:
         raise ValueError("`workers` is for this machine and `ray` for a cluster: give one of them.")
     workers = workers if workers is None else require_whole("workers", workers, 1)
@@ -122,24 +128,40 @@ def fill(
         if retry_failed:
             store.drop_failed()
         spaces = {cell: sweep.space(cell) for cell in declaration.cells}
-        queue = Queue(
-            declaration,
-            store.read_trials(),
-            store.generations(),
-            lambda cell, position: {name: range_.at(position[name]) for name, range_ in spaces[cell].items()},
-            shard=shard,
-            repeats=repeats,
-            shuffle=shuffle,
-        )
-        reach = {cell: sweep.reach(cell) for cell in declaration.cells} if extend else None
-        running = _Sweep(store, queue, surroundings, reach, pruning, watch)
+        reach = {cell: sweep.reach(cell) for cell in declaration.cells}
+        queue: AnyQueue
+        if guided:
+            queue = GuidedQueue(
+                declaration,
+                store.read_trials(),
+                spaces,
+                reach,
+                shard=shard,
+                extend=extend,
+                precision=precision,
+                endless=time_budget is not None and precision is None,
+                shuffle=shuffle,
+            )
+        else:
+            queue = Queue(
+                declaration,
+                store.read_trials(),
+                store.generations(),
+                lambda cell, position: {name: range_.at(position[name]) for name, range_ in spaces[cell].items()},
+                shard=shard,
+                repeats=repeats,
+                shuffle=shuffle,
+            )
+        running = _Sweep(store, queue, surroundings, reach if extend else None, pruning, watch, time_budget)
         if queue.open_count:
             # A search that is short of trials opens them one by one; only what follows it opens more at a time.
-            most = declaration.trials * len(declaration.cells) if extend or repeats else queue.open_count
+            most = declaration.trials * len(declaration.cells) if extend or repeats or guided else queue.open_count
             executor = _make_executor(sweep, workers, ray, cpus, gpus, most, running.look_around)
             with closing(executor), _interruptible(executor) as interrupted:
                 running.go(executor, interrupted)
-        if surroundings.checkpoints is not None:  # what is left there is of runs that have ended
+        if (
+            surroundings.checkpoints is not None and not queue.open_count
+        ):  # what is left there is of runs that have ended
             shutil.rmtree(surroundings.checkpoints, ignore_errors=True)
         return running.summary()
 
@@ -185,30 +207,59 @@ def _interruptible(executor: Executor) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def _check_search(
+    declaration: Declaration,
+    shard: Shard | None,
+    repeats: int,
+    extend: bool,
+    precision: float | None,
+    time_budget: float | None,
+) -> None:
+    if declaration.search == "guided":
+        families = len(declaration.families)
+        if shard is not None and shard.count > families:
+            raise ValueError(
+                f"`shard` must be one of at most {families}, got {shard}: rounds of a guided search need all results "
+                "of a family, such as sgd, momentum and nesterov; sobol shards by trial."
+            )
+        if repeats:
+            raise ValueError("`repeats` is for sobol; guided search reports `seeds` fresh ones.")
+    elif shard is not None and (repeats or extend):
+        raise ValueError("`repeats` and `extend` need the whole sweep: merge the shards, then run it with them.")
+    elif precision is not None:
+        raise ValueError("`precision` needs guided search.")
+    if precision is not None:
+        require_number("precision", precision, low=0, closed=(False, False))
+    if time_budget is not None:
+        require_number("time_budget", time_budget, low=0, closed=(False, False))
+
+
 class _Sweep:
     """One run of a sweep."""
 
     def __init__(
         self,
         store: Store,
-        queue: Queue,
+        queue: AnyQueue,
         surroundings: _Surroundings,
         reach: Mapping[Cell, Mapping[str, tuple[float, float]]] | None,
         pruning: bool,
         watch: Watch | None,
+        time_budget: float | None,
     ) -> None:
         self.store, self.queue, self.surroundings = store, queue, surroundings
-        self.meter = Meter(queue)
+        self.meter = meter_of(queue)
         self.reach, self.pruning, self.watch = reach, pruning, watch
         self.started, self.shown = time.monotonic(), -1.0
         self.ran, self.attempts = 0, Counter[Key]()
         self.retried = 0
+        self.deadline = math.inf if time_budget is None else self.started + time_budget
         for cell in store.declaration.cells:
             self._settle(cell)
 
     def go(self, executor: Executor, interrupted: threading.Event) -> None:
         """Until nothing is left to run."""
-        while self.queue.running or self.queue.open_count:
+        while self.queue.running or (self._has_time and self.queue.open_count):
             self._hand_out(executor)
             ended = executor.wait(_POLL)
             if ended is not None:
@@ -217,6 +268,10 @@ class _Sweep:
                 raise SweepInterrupted(self.store.path, self.ran, len(self.queue.ended))
             self.look_around(executor.size)
         self._show(executor.size, 0.0)
+
+    @property
+    def _has_time(self) -> bool:
+        return time.monotonic() < self.deadline
 
     def look_around(self, workers: int) -> None:
         """Shows a sign of life and the progress, where it is time to."""
@@ -229,15 +284,20 @@ class _Sweep:
         return Summary(self.ran, failed, self.retried, time.monotonic() - self.started)
 
     def _hand_out(self, executor: Executor) -> None:
-        while executor.has_room and (task := self.queue.take()) is not None:
+        while executor.has_room and self._has_time and (task := self.queue.take()) is not None:
             key = task.key
             limit = self.queue.limit(key.cell) if self.pruning and not key.repeat else None
-            executor.start(key, self._job(task), limit)
+            executor.start(key, self._job(task), task.limit if limit is None else limit)
 
     def _take_in(self, executor: Executor, ended: Ended) -> None:
         task = self.queue.running[ended.key]
         for line in (ended.answer or {}).get("warnings", ()):
             warnings.warn(f"{ended.key}: {line}", stacklevel=2)
+        if (ended.answer or {}).get("paused"):
+            assert ended.answer is not None
+            self.queue.pause(ended.key, ended.answer)
+            self._cut()
+            return
         trial = self._judge(task, ended)
         if trial is None:
             self.retried += 1
@@ -252,6 +312,7 @@ class _Sweep:
         self.store.add(trial)
         self.ran += 1
         self._settle(ended.key.cell)
+        self._cut()
 
     def _judge(self, task: Task, ended: Ended) -> Trial | None:
         """How a trial ended; None where it has to be run again."""
@@ -271,18 +332,27 @@ class _Sweep:
 
     def _settle(self, cell: Cell) -> None:
         """What follows from a cell's search being complete."""
-        if self.queue.searches[cell].length is None:
-            return
-        generation = None if self.reach is None else self.queue.extension(cell, self.reach[cell])
+        generation = self.queue.settle(cell, None if self.reach is None else self.reach[cell])
         if generation is not None:
             self.store.add_generation(cell, generation)
-            self.queue.extend(cell, generation)
-        else:
-            self.queue.repeat(cell)
+
+    def _cut(self) -> None:
+        """Ends trials that wait for others and have lost."""
+        for trial in self.queue.cut():
+            self.queue.end(trial)
+            self.store.add(trial)
+            self.ran += 1
+            if (checkpoint := self._checkpoint(trial.key)) is not None:
+                checkpoint.unlink(missing_ok=True)
+
+    def _checkpoint(self, key: Key) -> Path | None:
+        folder = self.surroundings.checkpoints
+        name = f"{key.optimizer}-{key.batch_size}-{key.number}-{key.repeat}.pt"
+        return None if folder is None else folder / name
 
     def _job(self, task: Task) -> dict[str, Any]:
         declaration, around, key = self.queue.declaration, self.surroundings, task.key
-        name = f"{key.optimizer}-{key.batch_size}-{key.number}-{key.repeat}.pt"
+        checkpoint = self._checkpoint(key)
         return {
             "workload": declaration.workload,
             "source": declaration.source,
@@ -297,7 +367,11 @@ class _Sweep:
             "device": around.device,
             "threads": around.threads,
             "data_dir": None if around.data_dir is None else str(around.data_dir),
-            "checkpoint": None if around.checkpoints is None else str(around.checkpoints / name),
+            "checkpoint": None if checkpoint is None else str(checkpoint),
+            "also_targets": list(declaration.also_targets),
+            "confirm_target": declaration.confirm_target,
+            "averages": task.averages,
+            "pause": task.pause,
         }
 
     def _show(self, workers: int, pause: float) -> None:

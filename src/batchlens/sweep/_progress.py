@@ -6,19 +6,26 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from batchlens.sweep._declaration import Cell
+from batchlens.sweep._guided_queue import GuidedQueue
 from batchlens.sweep._queue import Queue
+from batchlens.sweep._reporting import half_width, mean_steps
 from batchlens.sweep._search import Search, counted
+from batchlens.sweep._trial import Trial
 
 
 @dataclass(frozen=True)
 class CellProgress:
-    """One cell: trials that count so far, trials asked for, and the fewest steps to the target so far."""
+    """One cell: trials that count so far, trials asked for, and the fewest steps to the target so far.
+
+    `uncertainty` is half the interval of the steps reported, as a part of them; None before there is one.
+    """
 
     cell: Cell
     counted: int
     trials: int
     best_steps: int | None
     complete: bool
+    uncertainty: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,53 @@ class Meter:
             running=len(self._queue.running),
             seconds=seconds,
             seconds_left=_seconds_left(cells, means) / max(workers, 1) if means else None,
+        )
+
+
+def meter_of(queue: Queue | GuidedQueue) -> "Meter | GuidedMeter":
+    """What measures the progress of a queue."""
+    return GuidedMeter(queue) if isinstance(queue, GuidedQueue) else Meter(queue)
+
+
+class GuidedMeter:
+    """Measures the progress of a guided search."""
+
+    def __init__(self, queue: GuidedQueue) -> None:
+        self._queue = queue
+        self._known: dict[Cell, tuple[int, CellProgress, list[float]]] = {}
+
+    def measure(self, workers: int, ran: int, seconds: float) -> Progress:
+        """The progress of a sweep that has run for `seconds`."""
+        for cell in self._queue.declaration.cells:
+            change = self._queue.changes[cell]
+            if cell not in self._known or self._known[cell][0] != change:
+                trials = [trial for key, trial in self._queue.ended.items() if key.cell == cell]
+                taken = [trial.seconds for trial in trials]
+                self._known[cell] = change, self._cell_progress(cell, trials), taken
+        cells = tuple(entry for _, entry, _ in self._known.values())
+        means = {cell: fmean(taken) for cell, (_, _, taken) in self._known.items() if taken}
+        return Progress(
+            cells=cells,
+            ended=len(self._queue.ended),
+            ran=ran,
+            running=len(self._queue.running),
+            seconds=seconds,
+            seconds_left=_seconds_left(cells, means) / max(workers, 1) if means else None,
+        )
+
+    def _cell_progress(self, cell: Cell, trials: list[Trial]) -> CellProgress:
+        guided = self._queue.guided
+        found = [guided.crossing(trial, cell.optimizer) for trial in trials]
+        best = min((steps for steps in found if steps is not None), default=None)
+        reports = guided.reports(cell)
+        steps = mean_steps(reports) or best
+        return CellProgress(
+            cell=cell,
+            counted=len(trials),
+            trials=guided.planned(cell),
+            best_steps=None if steps is None else math.ceil(steps),
+            complete=guided.complete(cell),
+            uncertainty=half_width(reports),
         )
 
 

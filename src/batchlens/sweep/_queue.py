@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
+from typing import Any
 
 from batchlens.sweep._declaration import Cell, Declaration, Shard
 from batchlens.sweep._points import run_seed, unit_point
@@ -89,20 +90,31 @@ class Queue:
         """The steps beyond which a trial of a cell is pruned."""
         return self.searches[cell].pruning_limit(self.declaration.keep)
 
-    def extension(self, cell: Cell, reach: Box) -> Generation | None:
-        """The wider box in which a complete search should go on, if any."""
-        return self.searches[cell].next_generation(reach)
-
-    def extend(self, cell: Cell, generation: Generation) -> None:
-        """Goes on in a wider box."""
-        self.changes[cell] += 1
-        self.searches[cell].generations.append(generation)
-        self._open[cell] = self._search_keys(cell)
-
-    def repeat(self, cell: Cell) -> None:
-        """Opens the repeats of a complete search's winner."""
+    def settle(self, cell: Cell, reach: Box | None) -> Generation | None:
+        """What follows from a cell's search being complete: a wider box, where that is called for, or repeats."""
         search = self.searches[cell]
-        if not self.repeats or search.length is None or not (ranking := search.ranking()):
+        if search.length is None:
+            return None
+        generation = None if reach is None else search.next_generation(reach)
+        if generation is None:
+            self._repeat(cell, search)
+        else:
+            self.changes[cell] += 1
+            search.generations.append(generation)
+            self._open[cell] = self._search_keys(cell)
+        return generation
+
+    def pause(self, key: Key, answer: Mapping[str, Any]) -> None:
+        """Trials of independent points do not wait for one another."""
+        raise AssertionError(key)
+
+    def cut(self) -> list[Trial]:
+        """None: trials are pruned where they run."""
+        return []
+
+    def _repeat(self, cell: Cell, search: Search) -> None:
+        """Opens the repeats of a complete search's winner."""
+        if not self.repeats or not (ranking := search.ranking()):
             return
         keys = [ranking[0].key._replace(repeat=repeat) for repeat in range(1, self.repeats + 1)]
         self._open[cell] = [key for key in keys if self._is_open(key)]

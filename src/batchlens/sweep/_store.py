@@ -306,9 +306,11 @@ class Store:
         if shard != self.shard:
             names = [f"shard {name}" if name else "the whole sweep" for name in (self.shard, shard)]
             raise BatchlensError(f"{self.path} holds {names[0]}, not {names[1]}.")
+        if asked.trials != here.trials and here.search == "guided":
+            raise BatchlensError(f"{self.path} was made for {here.trials} trials, which its rounds follow from.")
         if asked.trials < here.trials:
             raise BatchlensError(f"{self.path} was made for {here.trials} trials; it cannot be cut to {asked.trials}.")
-        if asked.trials > here.trials:
+        if (asked.trials, asked.seeds) != (here.trials, here.seeds):
             self._connection.execute("UPDATE meta SET value = ? WHERE name = 'declaration'", (asked.as_json(),))
 
     def _version(self) -> int | None:
@@ -320,9 +322,9 @@ class Store:
                 return None
         if application != APPLICATION:
             raise BatchlensError(f"{self.path} is not a sweep's store.")
-        if version not in (1, VERSION):
-            raise BatchlensError(f"{self.path} is a store of version {version}; this batchlens reads 1 and {VERSION}.")
-        self._old = version if version is not None and version < VERSION else 0
+        if not 1 <= version <= VERSION:
+            raise BatchlensError(f"{self.path} is a store of version {version}; this batchlens reads 1 to {VERSION}.")
+        self._old = version if version < VERSION else 0
         return int(version)
 
     def _has_tables(self) -> bool:

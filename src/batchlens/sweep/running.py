@@ -35,7 +35,13 @@ def run_sweep(
     spaces: Mapping[str, Space] | None = None,
     pruning: bool = True,
     repeats: int = 0,
-    extend: bool = False,
+    search: str = "guided",
+    seeds: int | None = None,
+    also_targets: Sequence[str] = (),
+    confirm_target: bool = False,
+    extend: bool | None = None,
+    precision: float | None = None,
+    time_budget: float | None = None,
     retry_failed: bool = False,
     take_over: bool = False,
     workers: int | None = None,
@@ -57,18 +63,28 @@ def run_sweep(
             trained in this process, one trial after the other.
         optimizers: names such as "momentum" or "momentum+ema".
         batch_sizes: the workload's unless given.
-        trials: of each optimizer and batch size, those that diverge early not counted; the workload's unless given.
+        trials: of each optimizer and batch size: 29 in a guided search, to which finalists and seeds come; else the
+            workload's, those that diverge early not counted.
         store: the file that keeps the sweep, made where there is none.
         size: "laptop" or "paper", for a workload's name.
         seed: of the search and of the runs.
         target: what counts as trained; the workload's unless given.
-        target_on: where it is to be reached, on the "validation" or the "train" set.
+        target_on: where it is to be reached, on the "validation" or the "train" set, or "train-loss".
         max_steps: the step budget of every run; the workload's unless given.
         keep: how many of the best trials of a cell are known exactly; slower ones may be pruned.
         spaces: ranges that replace the workload's, by optimizer and setting.
         pruning: whether trials that cannot be among the best any more are ended; the results are the same.
-        repeats: with how many other seeds each winner is trained again.
-        extend: widens search spaces near whose edge the winner is, and goes on there.
+        repeats: with how many other seeds each winner of a sobol search is trained again.
+        search: "guided" for rounds that learn from the ones before, finalists, and fresh seeds that report; "sobol" for
+            independent points, of which the best is reported, as in the paper.
+        seeds: with how many fresh seeds a guided search trains what it has chosen; 5 unless given.
+        also_targets: others, such as "train-loss:0.3", noted on the way.
+        confirm_target: whether two evaluations in a row must meet the target.
+        extend: whether a search may leave its space: guided points by a third of it, sobol by wider boxes near whose
+            edge the winner is; True unless given, of a shard of a sobol search False.
+        precision: half the interval of a cell's log steps that is enough, such as 0.05: as many seeds as that takes.
+        time_budget: seconds after which no trial is started; a complete sweep uses what is left for more seeds where
+            the intervals are widest.
         retry_failed: whether trials that failed in earlier runs are run again.
         take_over: takes the store from a sweep that holds it, without watching it for a sign of life; that one can
             write no more.
@@ -76,7 +92,8 @@ def run_sweep(
         ray: the address of a Ray cluster to run on instead, or "auto".
         cpus: of each trial; a process of this machine uses as many threads.
         gpus: of each trial.
-        shard: "I/N" for only every N-th trial, from the I-th on; `merge_sweeps` joins the stores.
+        shard: "I/N" for only every N-th trial, from the I-th on, of a guided search every N-th family of optimizers;
+            `merge_sweeps` joins the stores.
         device: cpu unless `gpus` are asked for, then cuda.
         data_dir: where data sets are; $BATCHLENS_DATA or else ~/.cache/batchlens by default.
         watch: called with the progress, twice a second at most.
@@ -101,6 +118,10 @@ def run_sweep(
         max_steps=max_steps,
         keep=keep,
         spaces=spaces,
+        search=search,
+        seeds=seeds,
+        also_targets=also_targets,
+        confirm_target=confirm_target,
     )
     summary = fill(
         sweep,
@@ -113,6 +134,8 @@ def run_sweep(
         pruning=pruning,
         repeats=repeats,
         extend=extend,
+        precision=precision,
+        time_budget=time_budget,
         retry_failed=retry_failed,
         take_over=take_over,
         data_dir=data_dir,

@@ -48,6 +48,16 @@ class Averaging(NamedTuple):
 LADDER = (Averaging(window=0.1), Averaging(0.95), Averaging(0.8), Averaging(0.99), Averaging(0.5))
 
 
+def settings_named(weights: str) -> dict[str, float]:
+    """The settings of an average by its name; the plain weights are one without memory.
+
+    >>> settings_named("window 0.1"), settings_named("plain")
+    ({'window': 0.1}, {'averaging': 0.0})
+    """
+    names = {str(averaging): averaging.settings for averaging in LADDER}
+    return dict(names.get(weights, {"averaging": 0.0}))
+
+
 def tensors_of(model: nn.Module) -> list[Tensor]:
     """Everything that makes a model what it is: parameters, then buffers, each once."""
     return [*model.parameters(), *model.buffers()]

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from batchlens._grid import next_evaluation, next_rung, next_wide_rung
 from batchlens.training._arguments import Arguments
 from batchlens.training._averages import Average, copies_of
 from batchlens.training._crossing import (
@@ -17,7 +18,7 @@ from batchlens.training._crossing import (
     Pursuit,
     Snapshot,
 )
-from batchlens.training._evaluation import Evaluation, Evaluator, next_evaluation, next_rung, next_wide_rung
+from batchlens.training._evaluation import Evaluation, Evaluator
 from batchlens.training._targets import Target, metric_on
 
 Show = Callable[[Sequence[Tensor], str], nn.Module]

@@ -51,7 +51,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Paused(Interrupted):
-    """A run that is to wait for others."""
+    """A run that is to wait for others; `record` is how it would have ended."""
+
+    def __init__(self, step: int, checkpoint: Path | None, record: Record) -> None:
+        super().__init__(step, checkpoint)
+        self.record = record
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,7 @@ class Run:
                     return "pruned", ""
                 case "paused" if looked:
                     self._save()
-                    raise Paused(self.step, self.checkpoint)
+                    raise Paused(self.step, self.checkpoint, self._record("pruned", ""))
                 case "interrupted":
                     self._save()
                     raise Interrupted(self.step, self.checkpoint)

@@ -10,7 +10,7 @@ from typing import Any
 
 from batchlens.errors import BatchlensError
 from batchlens.training._checkpoint import DamagedCheckpoint
-from batchlens.training._run import Stop
+from batchlens.training._run import Paused, Stop
 from batchlens.training.loop import Interrupted, train
 from batchlens.training.record import Record
 from batchlens.training.workloads import Workload, find_workload
@@ -21,6 +21,7 @@ Answer = dict[str, Any]
 def run_job(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload: Workload | None = None) -> Answer:
     """How a trial ended, as `Trial.of` reads it; `workload` is found by its name unless given.
 
+    {"paused": True, ...} where it waits for others, with how it would have ended;
     {"error": ..., "fatal": ...} where it could not be run, fatal where no other could; {"interrupted": True} where it
     was told to stop. "warnings" are lines for the person who runs the sweep.
     """
@@ -38,6 +39,8 @@ def _run(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload: W
     try:
         found = workload or _workload(job["workload"], job["size"], job["source"])
         return _answer(_train(job, stop, found))
+    except Paused as paused:
+        return {"paused": True, **_answer(paused.record)}
     except Interrupted:
         return {"interrupted": True}
     except BatchlensError as error:
@@ -69,11 +72,14 @@ def _train(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload:
             max_steps=job["max_steps"],
             target=job["target"],
             target_on=job["target_on"],
+            also_targets=job["also_targets"],
+            confirm_target=job["confirm_target"],
+            averages=job["averages"],
             device=job["device"],
             threads=job["threads"],
             data_dir=None if job["data_dir"] is None else Path(job["data_dir"]),
             checkpoint=checkpoint,
-            stop=stop,
+            stop=_until(stop, job["pause"]),
         )
 
     if checkpoint is None or not checkpoint.exists():
@@ -85,10 +91,19 @@ def _train(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload:
         return run()
 
 
+def _until(stop: Callable[[int], Stop | None], pause: int | None) -> Callable[[int], Stop | None]:
+    """`stop`, and from the step `pause` on a wait for others."""
+    if pause is None:
+        return stop
+    return lambda step: stop(step) or ("paused" if step >= pause else None)
+
+
 def _answer(record: Record) -> Answer:
     return {
         "status": record.status,
         "steps": record.steps,
+        "interpolated": record.steps_interpolated,
+        "crossings": {target: dict(found) for target, found in record.crossings.items()},
         "steps_taken": record.steps_taken,
         "metric": record.best_metric,
         "seconds": record.seconds,
