@@ -155,6 +155,29 @@ def test_far_from_the_target_little_is_read() -> None:
     assert max(read) < 300
 
 
+def test_far_from_an_easy_target_a_glance_is_enough() -> None:
+    right = torch.rand(5_000, generator=torch.Generator().manual_seed(0)) < 0.3
+    model = Prescribed(torch.stack([right.float(), 0.5 * torch.ones(5_000)], dim=1))
+    evaluator = make(5_000, ACCURACY)
+    found = evaluator.measure(model, 0, 0.7)
+    assert found.relation == "<="
+    assert float(right.double().mean()) < found.metric < 0.7
+    assert len(model.shown) <= 256
+
+
+def test_sets_that_meet_an_easy_target_are_not_taken_for_others() -> None:
+    """A thousand sets within four points of accuracy of the target, on either side."""
+    random = torch.Generator().manual_seed(2)
+    evaluator, hits = make(5_000, ACCURACY), 0
+    for step in range(1_000):
+        share = 0.6 + 0.08 * (torch.rand((), generator=random).item() - 0.5)
+        right = torch.rand(5_000, generator=random) < share
+        found = evaluator.measure(Prescribed(torch.stack([right.float(), 0.5 * torch.ones(5_000)], dim=1)), step, 0.6)
+        check_against_all(found, ACCURACY, int(right.sum()) / 5_000, 0.6)
+        hits += found.exact and found.metric >= 0.6
+    assert hits > 300
+
+
 @pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])
 def test_sets_that_meet_the_target_are_not_taken_for_others(shape: float) -> None:
     """Student's bound against skewed losses, a thousand sets for each shape, most of them close to the target."""

@@ -376,8 +376,8 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_at_once(tmp_path: Path) 
 
 def test_a_run_is_pruned_at_a_rung() -> None:
     record = train("digits", "sgd", 8, {"learning_rate": 1e-4}, stop=lambda taken: "pruned" if taken > 10 else None)
-    assert (record.status, record.steps, record.steps_taken) == ("pruned", None, 12)
-    assert record.history[-1].step == 12
+    assert (record.status, record.steps, record.steps_taken) == ("pruned", None, 13)
+    assert record.history[-1].step == 13
 
 
 @pytest.mark.parametrize("seed", range(4))

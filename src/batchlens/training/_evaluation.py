@@ -46,9 +46,13 @@ class Evaluator:
 
     - Not even the best scores on what is left could meet it. This is certain, and comes soon where few examples decide:
       then those that were hardest last time are read first.
+    - Where many may score badly, as at an accuracy of 0.7, those would be many to read. Of scores with a worst and a
+      best value a few examples are read first, in a fixed random order, and enough where Chernoff's bound on the mean
+      (Hoeffding 1963, theorems 1 and 4: also without replacement), with an error probability of 1e-6 shared by all
+      looks, lies beyond the target.
     - Where losses are much alike, as those of sequences are, examples are read in a fixed random order, and reading
-      also ends where Student's lower bound on the mean, with the correction for a finite set and an error probability
-      of 1e-6 shared by all looks, lies beyond the target. For losses with a tail to the right it errs less often.
+      also ends where Student's lower bound on the mean, with the correction for a finite set and the same error
+      probability, lies beyond the target. For losses with a tail to the right it errs less often.
 
     What has then been measured is a bound on the metric. `classes` says how many numbers the model puts out for each
     target, which bounds the memory that reading takes.
@@ -63,17 +67,17 @@ class Evaluator:
 
     def measure(self, model: nn.Module, step: int, target: float | None = None) -> Evaluation:
         """The metric of a model: exact where `target` is None or met, else possibly a bound."""
-        order, random = self._order()
+        order, random = self._order(target)
         was_training = model.training
         model.eval()
         seen = _Seen()
         try:
             while seen.count < len(order):
-                part = order[seen.count : seen.count + self._next_size(seen, target, random)]
+                part = order[seen.count : seen.count + self._next_size(seen, target, random - seen.count)]
                 seen.add(self._read(model, part))
                 if target is None or seen.count == len(order):
                     continue
-                for bound in (seen.sum, seen.lower_bound(len(order)) if random else -math.inf):
+                for bound in (seen.sum, self._lower_bound(seen) if seen.count <= random else -math.inf):
                     if not self.metric.meets(self._value(bound), target):
                         return Evaluation(step, self._value(bound), "<=" if self.metric.higher_is_better else ">=")
         finally:
@@ -81,14 +85,31 @@ class Evaluator:
             self.read += seen.count
         return Evaluation(step, self._value(seen.sum))
 
-    def _order(self) -> tuple[Tensor, bool]:
-        """In which order to read, and whether it is random."""
+    def _order(self, target: float | None) -> tuple[Tensor, int]:
+        """In which order to read, and how many of the first ones are in random order."""
         known = self.difficulty[~self.difficulty.isnan()]
         if self.metric.difficulty is None and (len(known) < 2 or not known.std() > known.mean()):
-            return self._shuffled, True
+            return self._shuffled, len(self._shuffled)
         middle = 0.0 if self.metric.difficulty is not None else float(known.mean())
-        filled = self.difficulty.nan_to_num(middle, posinf=torch.inf, neginf=-torch.inf)[self._shuffled]
-        return self._shuffled[filled.argsort(descending=True, stable=True)], False
+        glance = self._glance(target)
+        rest = self._shuffled[glance:]
+        filled = self.difficulty.nan_to_num(middle, posinf=torch.inf, neginf=-torch.inf)[rest]
+        rest = rest[filled.argsort(descending=True, stable=True)]
+        return torch.cat([self._shuffled[:glance], rest]), glance
+
+    def _glance(self, target: float | None) -> int:
+        """How many examples to read in random order first: a quarter of those that must score badly for a miss."""
+        if target is None or self.metric.worst is None:
+            return 0
+        span = abs(self.metric.best - self.metric.worst)
+        fewest = int(abs(self.metric.best - target) / span * len(self.inputs) / 4)
+        return fewest if fewest >= 2 * _LEAST else 0
+
+    def _lower_bound(self, seen: "_Seen") -> float:
+        """Below what the whole set loses, but for one set in a million."""
+        if self.metric.worst is None:
+            return seen.lower_bound(len(self.inputs))
+        return seen.bounded_lower_bound(len(self.inputs), abs(self.metric.best - self.metric.worst))
 
     @torch.inference_mode()
     def _read(self, model: nn.Module, part: Tensor) -> Tensor:
@@ -100,12 +121,12 @@ class Evaluator:
         self.difficulty[part] = hard.to("cpu", torch.float32)
         return lost
 
-    def _next_size(self, seen: "_Seen", target: float | None, random: bool) -> int:
+    def _next_size(self, seen: "_Seen", target: float | None, random: int) -> int:
         """As many examples as should settle it if they score like those read so far, and a fifth more."""
         if target is None:
             return self._most
-        if random:  # as many again as have been read: few looks share the error probability
-            return min(max(_LEAST, seen.count), self._most)
+        if random > 0:  # as many again as have been read: few looks share the error probability
+            return min(max(_LEAST, seen.count), self._most, random)
         allowed = abs(self.metric.best - target) * len(self.inputs)
         rate = seen.sum / seen.count if seen.sum else 1.0
         return int(min(max(_LEAST, 1.2 * (allowed - seen.sum) / rate + 1), self._most))
@@ -135,12 +156,32 @@ class _Seen:
         error = math.sqrt(variance / self.count * (1 - self.count / whole))
         return whole * (mean - _quantile(self.count, whole) * error)
 
+    def bounded_lower_bound(self, whole: int, span: float) -> float:
+        """The same where an example loses at most `span`: the mean below which such a sample is too unlikely."""
+        mean = min(self.sum / self.count / span, 1.0)
+        needed = -math.log(ERROR / _looks(whole)) / self.count
+        low, high = 0.0, mean
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if _divergence(mean, middle) > needed else (low, middle)
+        return whole * span * low
+
+
+def _divergence(one: float, other: float) -> float:
+    """Of a coin from another, in nats; infinite where the other one cannot fall like that."""
+    pairs = ((one, other), (1 - one, 1 - other))
+    return sum(part * math.log(part / of) if of > 0 else math.inf for part, of in pairs if part > 0)
+
+
+def _looks(whole: int) -> int:
+    """As many as there are doublings from the first one on, or steps of the largest size."""
+    return 1 + max(math.ceil(math.log2(whole / _LEAST)), 0) + whole // _MOST
+
 
 @cache
 def _quantile(count: int, whole: int) -> float:
-    """Of Student's distribution, for one of as many looks as there are doublings from the first one on."""
-    looks = 1 + max(math.ceil(math.log2(whole / _LEAST)), 0) + whole // _MOST
-    return float(stats.t.isf(ERROR / looks, max(count - 1, 1)))
+    """Of Student's distribution, for one of all looks."""
+    return float(stats.t.isf(ERROR / _looks(whole), max(count - 1, 1)))
 
 
 def best_exact(history: tuple[Evaluation, ...], higher_is_better: bool) -> float | None:

@@ -67,7 +67,7 @@ class Metric:
 
     `best` is the best score that an example can have, which is what allows an evaluation to end early: what has not
     been read cannot beat it. `difficulty` is larger for examples more likely to score badly next time; those are read
-    first. Without it the scores tell.
+    first. Without it the scores tell. `worst` is the worst score that an example can have, where there is one.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Metric:
     best: float
     higher_is_better: bool
     difficulty: Scores | None = None
+    worst: float | None = None
 
     def require_target(self, name: str, target: object) -> float:
         """`target`, if the metric can be as good."""
@@ -91,6 +92,6 @@ class Metric:
         return value >= target if self.higher_is_better else value <= target
 
 
-ACCURACY = Metric("accuracy", hits, best=1.0, higher_is_better=True, difficulty=shortfalls)
+ACCURACY = Metric("accuracy", hits, best=1.0, higher_is_better=True, difficulty=shortfalls, worst=0.0)
 CROSS_ENTROPY = Metric("cross_entropy", cross_entropies, best=0.0, higher_is_better=False)
 SQUARED_ERROR = Metric("squared_error", squared_errors, best=0.0, higher_is_better=False)
