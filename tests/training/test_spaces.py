@@ -57,8 +57,19 @@ def test_scale_is_logarithmic_unless_told() -> None:
 def test_momentum_never_reaches_one() -> None:
     assert _MOMENTUM.at(1.0) < 1
     assert _AVERAGING.at(1.0) < 1
-    # Even in 1 - momentum: half way lies at the geometric mean of 0.5 and 0.001.
-    assert 1 - _MOMENTUM.at(0.5) == pytest.approx(math.sqrt(0.5 * 0.001))
+    # Even in 1 - momentum: half way lies at the geometric mean of 1 and 0.001.
+    assert 1 - _MOMENTUM.at(0.5) == pytest.approx(math.sqrt(0.001))
+
+
+@pytest.mark.parametrize(
+    ("outer", "setting"),
+    [("momentum", "momentum"), ("nesterov", "momentum"), ("adam", "beta1"), ("kfac", "momentum")],
+)
+def test_with_momentum_contains_without(outer: str, setting: str) -> None:
+    space = search_spaces()[outer][setting]
+    assert space.at(0.0) == 0
+    assert space.fraction(0.0) == 0
+    assert recipe_named(outer).settings[setting].low == 0
 
 
 def test_search_spaces() -> None:

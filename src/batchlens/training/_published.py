@@ -55,7 +55,7 @@ def _mnist_like(name: str, data: str, targets: Targets, evaluation_examples: int
         max_examples=5_500_000,
         min_steps=5_000,
         batch_sizes=powers_of_two(16, 65_536),
-        spaces=search_spaces(Range(1e-3, 1.0), Range(1e-4, 1.0), Range(1e-5, 1e-1), Range(1e-3, 10.0)),
+        spaces=search_spaces(Range(1e-3, 1.0), Range(1e-4, 1.0), Range(1e-5, 1e-1), Range(1e-2, 10.0)),
         size="paper",
     )
     narrow = partial(SimpleCNN, channels=(8, 16), hidden=128)
@@ -161,7 +161,7 @@ def _digits() -> Sizes:
         max_examples=100_000,
         min_steps=300,
         batch_sizes=powers_of_two(8, 1024),
-        spaces=search_spaces(Range(1e-3, 3.0), Range(1e-4, 3.0), Range(1e-5, 3e-1), Range(1e-3, 10.0)),
+        spaces=search_spaces(Range(1e-3, 3.0), Range(1e-4, 3.0), Range(1e-5, 3e-1), Range(1e-2, 10.0)),
     )
     return {"laptop": laptop, "paper": replace(laptop, size="paper")}
 
