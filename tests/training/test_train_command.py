@@ -42,6 +42,36 @@ def test_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_other_targets_and_averages(capsys: pytest.CaptureFixture[str]) -> None:
+    more = "--target-on train-loss --target 0.2 --also-targets train-loss:0.5,validation:0.9 --averages each"
+    status, out, err = run(f"{DIGITS} {more}", capsys)
+    assert (status, err) == (0, "")
+    wanted = train(
+        "digits", "momentum", 64, {"learning_rate": 0.1}, target_on="train-loss", target=0.2,
+        also_targets=["train-loss:0.5", "validation:0.9"], averages="each",
+    )  # fmt: skip
+    assert "interpolated" in out
+    assert wanted.crossings.keys() == {"train-loss 0.2", "train-loss 0.5", "validation 0.9"}
+    (_, table) = out.split("Every target that was met on the way")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+    assert rows == [
+        [target, "plain weights" if name == "plain" else f"average, {name}", f"{steps}", f"{interpolated:.6g}"]
+        for target, found in wanted.crossings.items()
+        for name, (steps, interpolated) in found.items()
+    ]
+
+
+def test_one_target_has_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(DIGITS, capsys)
+    assert "on the way" not in out
+
+
+def test_a_confirmed_target_comes_no_sooner(capsys: pytest.CaptureFixture[str]) -> None:
+    once, twice = (json.loads(run(f"{DIGITS} --json {more}", capsys)[1]) for more in ("", "--confirm-target"))
+    assert twice["status"] == "reached"
+    assert twice["steps_taken"] >= once["steps_taken"]
+
+
 def test_a_run_that_fails_says_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
@@ -65,6 +95,9 @@ def test_a_run_that_fails_says_why(capsys: pytest.CaptureFixture[str], tmp_path:
         ("train digits --optimizer sgd --batch-size 8", "--set must give learning_rate, which sgd needs."),
         (f"{DIGITS} --set momentum=1.5", "--set momentum must be in [0, 1), got 1.5."),
         (f"{DIGITS} --max-steps 0", "--max-steps must be at least 1, got 0."),
+        (f"{DIGITS} --also-targets train-loss", "--also-targets must be such as train-loss:0.3, got 'train-loss'."),
+        (f"{DIGITS} --also-targets loss:0.3", "--also-targets must be one of validation, train, train-loss, got"),
+        (f"{DIGITS} --also-targets train:1.5", "--also-targets must be at most 1, the best accuracy there is, got"),
         (f"{DIGITS} --device gpu", "--device must be one of cpu, cuda, mps, got 'gpu'."),
         (f"{DIGITS} --schedule linear", "--schedule must be one of constant, linear_decay, "),
         ("train vgg11_cifar10 --optimizer sgd --batch-size 64 --micro-batch 20 --set learning_rate=1",

@@ -15,7 +15,7 @@ import click
 from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import Lines, is_watched
-from batchlens.cli.terminal import NUMBER, WHOLE, columns_of, print_json, print_table, say
+from batchlens.cli.terminal import NUMBER, WHOLE, Names, columns_of, print_json, print_table, say
 
 if TYPE_CHECKING:
     from batchlens.training._arguments import Arguments
@@ -52,9 +52,14 @@ class _Setting(click.ParamType):  # type: ignore[type-arg]
     "--schedule", help="constant, linear_decay, cosine, step_decay, warmup_stable_decay; the workload's by default."
 )
 @click.option("--target", type=NUMBER, help="Metric to reach; the workload's by default.")
-@click.option("--target-on", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
-              help="Where the target is to be reached.")  # fmt: skip
-@click.option("--read-all", is_flag=True, help="Read the whole set at every evaluation: exact metrics, slower.")
+@click.option("--target-on", type=click.Choice(["validation", "train", "train-loss"]), default="validation",
+              show_default=True, help="What is to reach it: the metric, or the training loss.")  # fmt: skip
+@click.option("--also-targets", type=Names(), default=[],
+              help="Others to note on the way, such as train-loss:0.3,validation:0.97.")  # fmt: skip
+@click.option("--confirm-target", is_flag=True, help="Two evaluations in a row must meet a target.")
+@click.option("--averages", type=click.Choice(["best", "each"]),
+              help="Measure averages of the weights beside the run: the first to arrive, or each.")  # fmt: skip
+@click.option("--read-all", is_flag=True, help="Read the whole set at every point of the 3% grid: exact, slower.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or mps.")
 @click.option("--threads", type=WHOLE, help="Of torch on the CPU; by default as many as the work of a step is worth.")
 @click.option("--checkpoint", type=click.Path(path_type=Path),
@@ -67,6 +72,7 @@ def train_command(
     optimizer: str,
     batch_size: int,
     settings: tuple[tuple[str, float], ...],
+    averages: str | None,
     read_all: bool,
     threads: int | None,
     checkpoint: Path | None,
@@ -86,6 +92,8 @@ def train_command(
     Examples:
       batchlens train digits --optimizer momentum --batch-size 64 --set learning_rate=0.1
       batchlens train simple_cnn_mnist --optimizer adam --batch-size 256 --set learning_rate=0.002
+      batchlens train digits --optimizer sgd --batch-size 8 --set learning_rate=0.25 --target-on train-loss
+          --also-targets train-loss:0.3,validation:0.97 --averages best
     """
     import_extra("torch")
     names = [name for name, _ in settings]
@@ -95,8 +103,9 @@ def train_command(
     from batchlens.training._checkpoint import discard_checkpoint
     from batchlens.training.loop import Interrupted, train
 
+    options |= {"lazy": not read_all, "averages": averages or ""}
     try:
-        arguments = check_arguments(workload, optimizer, batch_size, dict(settings), lazy=not read_all, **options)
+        arguments = check_arguments(workload, optimizer, batch_size, dict(settings), **options)
     except ValueError as error:
         # A setting is no option of its own here.
         raise ValueError(re.sub(rf"^`({'|'.join(dict(settings)) or '$'})`", r"--set \1", str(error))) from None
@@ -112,7 +121,6 @@ def train_command(
                 arguments.recipe,
                 batch_size,
                 dict(settings),
-                lazy=not read_all,
                 threads=threads,
                 data_dir=data_dir,
                 checkpoint=checkpoint,
@@ -201,6 +209,7 @@ def _print(record: "Record", as_json: bool) -> None:
     row = {
         "status": record.status,
         "steps": record.steps,
+        "interpolated": record.steps_interpolated,
         "steps_taken": record.steps_taken,
         "examples": record.examples,
         "best_exact_metric": record.best_metric,
@@ -210,6 +219,20 @@ def _print(record: "Record", as_json: bool) -> None:
         "threads": record.threads,
     }
     print_table(title, columns_of([row]))
+    main = f"{record.target_on} {record.target:g}"
+    met = [
+        {"target": target, "met_by": weights, "steps": found.steps, "interpolated": found.interpolated}
+        for target, by_weights in record.crossings.items()
+        for weights, found in by_weights.items()
+    ]
+    if any(entry["target"] != main for entry in met) or len(met) > 1:
+        print_table("Every target that was met on the way", columns_of([_named(entry) for entry in met]))
     for line in (record.reason, *record.notes):
         if line:
             say(line)
+
+
+def _named(entry: dict[str, Any]) -> dict[str, Any]:
+    """With words for the weights that met a target."""
+    weights = entry["met_by"]
+    return entry | {"met_by": "plain weights" if weights == "plain" else f"average, {weights}"}

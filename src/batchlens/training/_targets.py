@@ -53,4 +53,5 @@ def parse_target(workload: Workload, text: object) -> Target:
         number = require_number("also_targets", float(value))
     except ValueError:
         raise ValueError(f"`also_targets` must be such as train-loss:0.3, got {text!r}.") from None
-    return check_target(workload, place, number)
+    place = require_choice("also_targets", place, TARGETS_ON)
+    return Target(place, metric_on(workload, place).require_target("also_targets", number))
