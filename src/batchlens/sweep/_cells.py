@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +28,22 @@ _AT_ONCE = 1 << 20
 _EVERY, _NEGLIGIBLE = 100, 50
 
 
+class ByProduct(NamedTuple):
+    """Another target, met on the way to the main one: settings were not tuned for it.
+
+    `steps` is the geometric mean over the seeds that report, None where one missed it; `minimum` is the fewest steps
+    of any run of the cell.
+    """
+
+    steps: float | None
+    minimum: float | None
+
+
 class Reported(NamedTuple):
     """What fresh seeds say of the setting that a guided search chose.
 
     `steps` is their geometric mean, `weights` are those that count ("plain" or an average's name), `minimum` is the
-    fewest steps that any run of the search took, which luck had a part in.
+    fewest steps that any run of the search took, which luck had a part in, `also` what came of other targets.
     """
 
     steps: float
@@ -39,6 +51,7 @@ class Reported(NamedTuple):
     seeds: tuple[float | None, ...]
     weights: str
     minimum: float
+    also: Mapping[str, ByProduct]
 
     def resample(self, count: int, seed: int) -> FloatArray:
         """Means of as many other seeds, by Student's distribution."""
@@ -235,7 +248,19 @@ def _reported(cell: Cell, guided: Guided, reports: list[Trial]) -> Reported | No
         return None
     known = guided.known(cell, len(rounds_of(guided.declaration.trials)))
     seeds = tuple(trial.interpolated if trial.steps is not None else None for trial in reports)
-    return Reported(steps, steps_interval(reports), seeds, choice.weights, known[0] if known else steps)
+    minimum = known[0] if known else steps
+    also = {target: _by_product(cell, guided, reports, target) for target in guided.declaration.also_targets}
+    return Reported(steps, steps_interval(reports), seeds, choice.weights, minimum, also)
+
+
+def _by_product(cell: Cell, guided: Guided, reports: list[Trial], target: str) -> ByProduct:
+    taken = [guided.crossing(trial, cell.optimizer, target) for trial in reports]
+    logs = [math.log(max(steps, 1e-3)) for steps in taken if steps is not None]
+    every = [guided.crossing(trial, cell.optimizer, target) for key, trial in guided.trials.items() if key.cell == cell]
+    return ByProduct(
+        steps=math.exp(fmean(logs)) if logs and len(logs) == len(taken) else None,
+        minimum=min((steps for steps in every if steps is not None), default=None),
+    )
 
 
 def _guided_flags(

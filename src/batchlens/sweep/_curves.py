@@ -177,7 +177,12 @@ def _reported_document(result: CellResult) -> dict[str, Any]:
     if result.reported is None:
         return {}
     reported = result.reported
-    return {"seeds": list(reported.seeds), "weights": reported.weights, "search_minimum": reported.minimum}
+    return {
+        "seeds": list(reported.seeds),
+        "weights": reported.weights,
+        "search_minimum": reported.minimum,
+        "also": {target: found._asdict() for target, found in reported.also.items()},
+    }
 
 
 def _ends(interval: Interval | None) -> list[float | None] | None:

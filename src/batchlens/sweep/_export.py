@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep._cells import CellResult
+from batchlens.sweep._cells import CellResult, Reported
 
 if TYPE_CHECKING:
     import pandas
@@ -17,12 +17,13 @@ def results_table(results: Sequence[CellResult]) -> "pandas.DataFrame":
 
     rows = []
     for result in results:
-        winner = result.winner
+        winner, reported = result.winner, result.reported
         rows.append(
             {
                 "optimizer": result.cell.optimizer,
                 "batch_size": result.cell.batch_size,
                 "steps": None if winner is None else winner.steps,
+                **({} if reported is None else _reported_columns(reported)),
                 "number": None if winner is None else winner.key.number,
                 **({} if winner is None else winner.settings),
                 "counted": result.counted,
@@ -31,7 +32,21 @@ def results_table(results: Sequence[CellResult]) -> "pandas.DataFrame":
                 "flags": "; ".join(result.flags),
             }
         )
-    return pandas.DataFrame(rows).astype({"steps": "Int64", "number": "Int64"})
+    whole = ["number"] if any(result.reported is not None for result in results) else ["number", "steps"]
+    return pandas.DataFrame(rows).astype(dict.fromkeys(whole, "Int64"))
+
+
+def _reported_columns(reported: Reported) -> dict[str, object]:
+    """Of a guided search, in place of the winner's steps: the mean of its fresh seeds, and how sure it is."""
+    low, high = reported.interval or (None, None)
+    return {
+        "steps": reported.steps,
+        "low": low,
+        "high": high,
+        "seeds": len(reported.seeds),
+        "search_minimum": reported.minimum,
+        "weights": reported.weights,
+    }
 
 
 def write_tables(tables: "Mapping[str, pandas.DataFrame]", folder: Path) -> list[Path]:

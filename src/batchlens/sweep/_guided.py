@@ -133,9 +133,9 @@ class Guided:
         self._rounds_done[family[0]] = round_
         return round_
 
-    def crossing(self, trial: Trial, optimizer: str) -> float | None:
-        """Steps that the weights which count for `optimizer` took to the main target in a run."""
-        found = trial.crossings.get(self.declaration.main_target, {})
+    def crossing(self, trial: Trial, optimizer: str, target: str = "") -> float | None:
+        """Steps that the weights which count for `optimizer` took to a target in a run, the main one unless named."""
+        found = trial.crossings.get(target or self.declaration.main_target, {})
         names = found if is_averaged(optimizer) else [name for name in found if name == PLAIN]
         return min((found[name][1] for name in names), default=None)
 

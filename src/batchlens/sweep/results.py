@@ -128,7 +128,7 @@ class SweepResult(Result):
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens report --json` prints."""
-        names = ("workload", "size", "target", "target_on", "trials", "seed")
+        names = ("workload", "size", "search", "target", "target_on", "also_targets", "trials", "seeds", "seed")
         did = {} if self.summary is None else asdict(self.summary)
         return {
             "store": str(self.path),
