@@ -165,17 +165,30 @@ def test_far_from_an_easy_target_a_glance_is_enough() -> None:
     assert len(model.shown) <= 256
 
 
+def test_a_glance_that_failed_is_the_last() -> None:
+    right = torch.arange(5_000) % 100 < 58
+    model = Prescribed(torch.stack([right.float(), 0.5 * torch.ones(5_000)], dim=1))
+    evaluator = make(5_000, ACCURACY)
+    assert evaluator.measure(model, 0, 0.6).relation == "<="
+    assert evaluator.near
+    evaluator.measure(model, 1)
+    model.shown.clear()
+    assert evaluator.measure(model, 2, 0.6).relation == "<="
+    assert not right[model.shown].any()  # only those that were wrong
+
+
 def test_sets_that_meet_an_easy_target_are_not_taken_for_others() -> None:
-    """A thousand sets within four points of accuracy of the target, on either side."""
+    """Three hundred sets within four points of accuracy of the target, on either side."""
     random = torch.Generator().manual_seed(2)
-    evaluator, hits = make(5_000, ACCURACY), 0
-    for step in range(1_000):
+    hits = 0
+    for step in range(300):
         share = 0.6 + 0.08 * (torch.rand((), generator=random).item() - 0.5)
         right = torch.rand(5_000, generator=random) < share
+        evaluator = make(5_000, ACCURACY)  # a new one, which takes a glance
         found = evaluator.measure(Prescribed(torch.stack([right.float(), 0.5 * torch.ones(5_000)], dim=1)), step, 0.6)
         check_against_all(found, ACCURACY, int(right.sum()) / 5_000, 0.6)
         hits += found.exact and found.metric >= 0.6
-    assert hits > 300
+    assert hits > 100
 
 
 @pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])

@@ -49,7 +49,7 @@ class Evaluator:
     - Where many may score badly, as at an accuracy of 0.7, those would be many to read. Of scores with a worst and a
       best value a few examples are read first, in a fixed random order, and enough where Chernoff's bound on the mean
       (Hoeffding 1963, theorems 1 and 4: also without replacement), with an error probability of 1e-6 shared by all
-      looks, lies beyond the target.
+      looks, lies beyond the target. Once that has failed, the target is near, and later measurements do without.
     - Where losses are much alike, as those of sequences are, examples are read in a fixed random order, and reading
       also ends where Student's lower bound on the mean, with the correction for a finite set and the same error
       probability, lies beyond the target. For losses with a tail to the right it errs less often.
@@ -62,6 +62,7 @@ class Evaluator:
         self.inputs, self.targets, self.metric = inputs, targets, metric
         self.difficulty = torch.full((len(inputs),), torch.nan)  # unknown
         self.read = 0  # examples, over all measurements
+        self.near = False  # whether a glance has failed to tell the metric from the target
         self._most = max(1, min(_MOST, _OUTPUTS // (classes * targets[0].numel())))
         self._shuffled = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(_ORDER))
 
@@ -73,8 +74,9 @@ class Evaluator:
         seen = _Seen()
         try:
             while seen.count < len(order):
+                self.near = self.near or 0 < random <= seen.count
                 part = order[seen.count : seen.count + self._next_size(seen, target, random - seen.count)]
-                seen.add(self._read(model, part))
+                seen.add(self._read(model, part), seen.count < random)
                 if target is None or seen.count == len(order):
                     continue
                 for bound in (seen.sum, self._lower_bound(seen) if seen.count <= random else -math.inf):
@@ -98,12 +100,12 @@ class Evaluator:
         return torch.cat([self._shuffled[:glance], rest]), glance
 
     def _glance(self, target: float | None) -> int:
-        """How many examples to read in random order first: a quarter of those that must score badly for a miss."""
-        if target is None or self.metric.worst is None:
+        """How many examples to read in random order first: half of those that must score badly for a miss."""
+        if target is None or self.metric.worst is None or self.near:
             return 0
         span = abs(self.metric.best - self.metric.worst)
-        fewest = int(abs(self.metric.best - target) / span * len(self.inputs) / 4)
-        return fewest if fewest >= 2 * _LEAST else 0
+        half = int(abs(self.metric.best - target) / span * len(self.inputs) / 2)
+        return half if half >= 2 * _LEAST else 0
 
     def _lower_bound(self, seen: "_Seen") -> float:
         """Below what the whole set loses, but for one set in a million."""
@@ -128,7 +130,7 @@ class Evaluator:
         if random > 0:  # as many again as have been read: few looks share the error probability
             return min(max(_LEAST, seen.count), self._most, random)
         allowed = abs(self.metric.best - target) * len(self.inputs)
-        rate = seen.sum / seen.count if seen.sum else 1.0
+        rate = seen.chosen_sum / seen.chosen if seen.chosen_sum else 1.0
         return int(min(max(_LEAST, 1.2 * (allowed - seen.sum) / rate + 1), self._most))
 
     def _value(self, lost: float) -> float:
@@ -143,11 +145,15 @@ class _Seen:
 
     def __init__(self) -> None:
         self.count, self.sum, self.squares = 0, 0.0, 0.0
+        self.chosen, self.chosen_sum = 0, 0.0  # of those that are not random
 
-    def add(self, lost: Tensor) -> None:
+    def add(self, lost: Tensor, random: bool) -> None:
         self.count += len(lost)
-        self.sum += float(lost.sum())
+        self.sum += (added := float(lost.sum()))
         self.squares += float(lost.square().sum())
+        if not random:
+            self.chosen += len(lost)
+            self.chosen_sum += added
 
     def lower_bound(self, whole: int) -> float:
         """Below the sum over the whole set, but for one set in a million."""

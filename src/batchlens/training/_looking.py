@@ -137,6 +137,7 @@ class Looks:
         return {
             "difficulties": {on: evaluator.difficulty for on, evaluator in self.evaluators.items()},
             "read": {on: evaluator.read for on, evaluator in self.evaluators.items()},
+            "near": {on: evaluator.near for on, evaluator in self.evaluators.items()},
             "pursuits": [pursuit.state_dict() for pursuit in self.pursuits],
             "point": self._point,
             "rung": self._rung,
@@ -152,6 +153,7 @@ class Looks:
         """Goes on where another run was."""
         for on, evaluator in self.evaluators.items():
             evaluator.difficulty, evaluator.read = state["difficulties"][on], state["read"][on]
+            evaluator.near = state["near"][on]
         for pursuit, saved in zip(self.pursuits, state["pursuits"], strict=True):
             pursuit.load_state_dict(saved)
         self._point, self._rung, self._wide = state["point"], state["rung"], state["wide"]
