@@ -86,8 +86,10 @@ class Average:
         self.tensors = copies_of(tensors_of(model))
         self._kept = 1.0  # of the average since the last update
         self._due = 1
+        self._real = [index for index, tensor in enumerate(self.tensors) if tensor.is_floating_point()]
+        self._other = sorted(set(range(len(self.tensors))).difference(self._real))
+        self._averaged = [self.tensors[index] for index in self._real]
 
-    @torch.no_grad()
     def update(self, step: int, tensors: Sequence[Tensor]) -> None:
         """Takes in the weights after `step` steps."""
         self._kept *= 1 - self.averaging.weight(step)
@@ -95,11 +97,10 @@ class Average:
             return
         weight, self._kept = 1 - self._kept, 1.0
         self._due = step + self.averaging.pause(step)
-        real = [index for index, tensor in enumerate(tensors) if tensor.is_floating_point()]
-        mine = [self.tensors[index] for index in real]
-        torch._foreach_lerp_(mine, [tensors[index].detach() for index in real], weight)
-        for index in set(range(len(tensors))).difference(real):
-            self.tensors[index].copy_(tensors[index])
+        with torch.no_grad():
+            torch._foreach_lerp_(self._averaged, [tensors[index] for index in self._real], weight)
+            for index in self._other:
+                self.tensors[index].copy_(tensors[index])
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` takes."""
