@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
+from batchlens._grid import next_evaluation
 from batchlens.training import _looking
-from batchlens.training._evaluation import next_evaluation
 from batchlens.training.data._sources import is_present
 from batchlens.training.loop import train
 from batchlens.training.record import Record

@@ -468,3 +468,16 @@ def test_momentum_reaches_the_target_on_mnist() -> None:
     assert first.status == other.status == "reached"
     assert outcome(first) == outcome(second)
     assert first.history != other.history
+
+
+def test_a_run_may_go_on_to_its_other_targets() -> None:
+    options = {"target_on": "train-loss", "target": 0.3, "also_targets": ["train-loss:0.1"]}
+    short, long = (
+        train("digits", "momentum", 64, GOOD, all_targets=all_targets, **options)  # type: ignore[arg-type]
+        for all_targets in (False, True)
+    )
+    assert short.steps == long.steps
+    assert "train-loss 0.1" not in short.crossings
+    assert long.crossings["train-loss 0.1"]["plain"].steps > long.steps  # type: ignore[operator]
+    cut = train("digits", "momentum", 64, GOOD, all_targets=True, max_steps=short.steps_taken, **options)  # type: ignore[arg-type]
+    assert (cut.status, cut.steps) == ("reached", short.steps)

@@ -371,6 +371,7 @@ class _Sweep:
             "also_targets": list(declaration.also_targets),
             "confirm_target": declaration.confirm_target,
             "averages": task.averages,
+            "all_targets": task.all_targets,
             "pause": task.pause,
         }
 

@@ -209,6 +209,7 @@ class GuidedQueue:
             seed=run_seed(self.declaration.seed, FINALIST, key.repeat),
             max_steps=self.declaration.budget(key.batch_size),
             averages=averages,
+            all_targets=not choosing,
             limit=math.ceil(PATIENCE["choose" if choosing else "report"] * known[0]),
         )
 

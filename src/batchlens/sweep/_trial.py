@@ -35,8 +35,8 @@ class Key(NamedTuple):
 class Task:
     """A trial to run: its point in units of the declared ranges, the settings there, and its seed.
 
-    `averages` are measured beside it. At the first rung beyond `limit` it is pruned, at the first from `pause` on it
-    waits for others.
+    `averages` are measured beside it; with `all_targets` it goes on after the main one. At the first wide rung beyond
+    `limit` it is pruned, at the first from `pause` on it waits for others.
     """
 
     key: Key
@@ -45,6 +45,7 @@ class Task:
     seed: int
     max_steps: int
     averages: str = ""
+    all_targets: bool = False
     limit: int | None = None
     pause: int | None = None
 

@@ -34,6 +34,7 @@ class Options(TypedDict, total=False):
     target: float | None
     target_on: str
     also_targets: Sequence[str]
+    all_targets: bool
     confirm_target: bool
     averages: str
     lazy: bool
@@ -53,6 +54,7 @@ class Arguments:
     micro_batch: int
     schedule: str
     targets: tuple[Target, ...]
+    all_targets: bool
     confirm_target: bool
     averages: str
     lazy: bool
@@ -70,7 +72,10 @@ class Arguments:
 
     def identity(self) -> dict[str, Any]:
         """What two runs must share for one to go on where the other stopped."""
-        names = ("batch_size", "seed", "max_steps", "micro_batch", "schedule", "confirm_target", "averages", "lazy")
+        names = (
+            *("batch_size", "seed", "max_steps", "micro_batch", "schedule", "lazy"),
+            *("all_targets", "confirm_target", "averages"),
+        )
         return {
             "workload": self.workload.name,
             "size": self.workload.size,
@@ -127,6 +132,7 @@ def check_arguments(
         micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload),
         schedule=schedule,
         targets=tuple(dict.fromkeys([main, *also])),
+        all_targets=require_flag("all_targets", options.get("all_targets", False)),
         confirm_target=require_flag("confirm_target", options.get("confirm_target", False)),
         averages=require_choice("averages", options.get("averages", ""), AVERAGES),
         lazy=require_flag("lazy", options.get("lazy", True)),

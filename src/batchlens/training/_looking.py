@@ -33,7 +33,9 @@ class Looks:
         self.arguments, self.evaluators, self._show = arguments, evaluators, show
         self.pursuits = _pursuits(arguments, list(averages))
         self._names = {name for pursuit in self.pursuits for name in pursuit.names}
-        self._deciding = [entry for entry in self.pursuits if _decides(entry, arguments)]
+        counting = [entry for entry in self.pursuits if _counts(entry, arguments)]
+        self._deciding = [entry for entry in counting if entry.target == arguments.targets[0]]
+        self._wanted = counting if arguments.all_targets else []
         self._counting = {name for pursuit in self._deciding for name in pursuit.names}
         self._point = self._rung = self._wide = 0  # the next ones
         self._points: list[Snapshot] = []
@@ -53,6 +55,11 @@ class Looks:
         found = [pursuit.found for pursuit in self._deciding if pursuit.found is not None]
         return min(found, key=lambda crossing: crossing.interpolated, default=None)
 
+    @property
+    def done(self) -> bool:
+        """Whether the run has met what it is to meet."""
+        return self.found is not None and all(pursuit.found is not None for pursuit in self._wanted)
+
     def due(self, step: int) -> bool:
         """Whether it is time for a snapshot, and maybe a look."""
         return step == self._point
@@ -63,7 +70,7 @@ class Looks:
         wide = step == self._wide
         if step == self._rung:
             self._look(wide)
-            if self.found is not None and not wide:  # the last look of all
+            if self.done and not wide:  # the last look of all
                 self._look(True)
             self._forget(step)
             self._plan(step, wide)
@@ -174,6 +181,6 @@ def _pursuits(arguments: Arguments, averages: list[str]) -> list[Pursuit]:
     return [Pursuit(target, list(names), arguments.confirm_target) for target in arguments.targets for names in groups]
 
 
-def _decides(pursuit: Pursuit, arguments: Arguments) -> bool:
-    """Whether what is found ends the run."""
-    return pursuit.target == arguments.targets[0] and (PLAIN in pursuit.names) != arguments.recipe.averaged
+def _counts(pursuit: Pursuit, arguments: Arguments) -> bool:
+    """Whether it is about the weights that count for the optimizer."""
+    return (PLAIN in pursuit.names) != arguments.recipe.averaged

@@ -209,15 +209,16 @@ class Run:
             self.losses.initial = self._initial_loss()
         while True:
             looked = self._look()
-            if self.looks.is_nan:
+            if self.looks.is_nan and self.looks.found is None:
                 return "diverged", "the metric is not a number"
-            if self.looks.found is not None:
+            if self.looks.done:
                 return "reached", ""
+            reached = self.looks.found is not None  # and others are still to be met
             if self.step == self.arguments.max_steps:
-                return "not_reached", ""
+                return "reached" if reached else "not_reached", ""
             match stop(self.step):
                 case "pruned" if looked:
-                    return "pruned", ""
+                    return "reached" if reached else "pruned", ""
                 case "paused" if looked:
                     self._save()
                     raise Paused(self.step, self.checkpoint, self._record("pruned", ""))
@@ -225,7 +226,7 @@ class Run:
                     self._save()
                     raise Interrupted(self.step, self.checkpoint)
             if reason := self._take_step():
-                return "diverged", reason
+                return ("reached", "") if reached else ("diverged", reason)
             watch(self._progress())
             if time.perf_counter() - saved > CHECKPOINT_SECONDS:
                 self._save()

@@ -51,6 +51,7 @@ def train(
         target_on: where it is to be reached: on the "validation" set (the default) or on as many "train" examples, or
             "train-loss" for the loss on the latter.
         also_targets: others, such as "train-loss:0.3", which are noted on the way.
+        all_targets: whether the run goes on until those are met too; False unless given.
         confirm_target: whether two evaluations in a row must meet the target; False unless given.
         averages: a ladder of averages of the weights measured beside the run, of which "best" notes the first to meet
             the target and "each" all that have by then; for an optimizer with +ema, they are what counts.

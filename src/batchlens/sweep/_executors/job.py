@@ -75,6 +75,7 @@ def _train(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload:
             also_targets=job["also_targets"],
             confirm_target=job["confirm_target"],
             averages=job["averages"],
+            all_targets=job["all_targets"],
             device=job["device"],
             threads=job["threads"],
             data_dir=None if job["data_dir"] is None else Path(job["data_dir"]),
