@@ -10,7 +10,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce test slow attack versions same check format bench lock clean
+.PHONY: help setup reproduce evidence test slow attack versions same check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ setup: $(VENV)/.dev ## Prepare .venv for development
 
 reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies only)
 	$(BIN)/batchlens reproduce
+
+evidence: $(VENV)/.dev ## Measure what is missing of evidence/, for hours (SWEEP=digits WORKERS=2 TIME_BUDGET=3600)
+	nice -n 19 $(BIN)/python -m evidence.run --workers $(or $(WORKERS),2) $(if $(SWEEP),--sweep $(SWEEP)) \
+		$(if $(TIME_BUDGET),--time-budget $(TIME_BUDGET))
 
 test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (five minutes)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"

@@ -84,6 +84,27 @@ def test_trial_is_never_kept_twice(store: Store) -> None:
     assert len(store.read_trials(histories=True)[0].history) == 2
 
 
+def test_only_the_histories_asked_for_are_kept(store: Store, path: Path) -> None:
+    long = tuple((step, 0.1, "=") for step in range(2_000))
+    trials = [make_trial(number, history=long) for number in range(3)]
+    for trial in trials:
+        store.add(trial)
+    before = path.stat().st_size
+    store.keep_histories([trials[1].key])
+    assert store.read_trials() == [replace(trial, history=()) for trial in trials]
+    assert [len(trial.history) for trial in store.read_trials(histories=True)] == [0, 2_000, 0]
+    assert path.stat().st_size < before / 2
+    store.add(make_trial(3))  # it is still a store, and locked
+    with pytest.raises(BatchlensError, match="in use"):
+        Store.open_to_write(path, SWEEP)
+
+
+def test_a_store_open_for_reading_forgets_nothing(store: Store, path: Path) -> None:
+    store.add(make_trial())
+    with Store.open(path) as reader, pytest.raises(BatchlensError, match="reading only"):
+        reader.keep_histories([])
+
+
 def test_generations_are_kept(store: Store) -> None:
     wider = Generation(4, {"learning_rate": (-0.5, 1.0), "momentum": (0.0, 1.0)})
     store.add_generation(CELL, wider)

@@ -6,7 +6,7 @@ Reading needs no torch.  The file works on network file systems: it has a rollba
 import json
 import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from batchlens.sweep._lock import TABLE as LOCK_TABLE
 from batchlens.sweep._lock import Holder, Lock, find_dead
 from batchlens.sweep._reading import AS_IS, AS_JSON, COLUMNS, KEY, Row, declaration_of, generations_of, trials_of
 from batchlens.sweep._search import Generation
-from batchlens.sweep._trial import Entry, Trial
+from batchlens.sweep._trial import Entry, Key, Trial
 
 if TYPE_CHECKING:
     import pandas
@@ -195,6 +195,14 @@ class Store:
             failed = "SELECT id FROM trials WHERE status = 'failed'"
             self._connection.execute(f"DELETE FROM histories WHERE trial IN ({failed})")
             self._connection.execute("DELETE FROM trials WHERE status = 'failed'")
+
+    def keep_histories(self, keys: Collection[Key]) -> None:
+        """Forgets the histories of all other trials, and gives the room back to the disk."""
+        with self._writing():
+            others = [(identity,) for identity, trial in self._numbered_trials() if trial.key not in keys]
+            self._connection.executemany("DELETE FROM histories WHERE trial = ?", others)
+        with _plain_errors(self.path):
+            self._connection.execute("VACUUM")
 
     def insert(self, trial: Trial) -> None:
         """Inside a transaction."""

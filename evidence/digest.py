@@ -1,0 +1,149 @@
+"""Whether training is still what the stores of evidence/ were measured with.
+
+`digest.txt` has a digest of the sources of training and K-FAC, from when the first sweep was started, `golden.json` the
+steps that a dozen small runs took then.  Sources may change as long as these runs take the same steps, to the bit; if
+they do not, the stores are void.
+
+    python evidence/digest.py             is it?
+    python evidence/digest.py --write     records both anew; the stores are void then, unless the steps stay the same
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SOURCES = ("training", "kfac")
+DIGEST, GOLDEN = HERE / "digest.txt", HERE / "golden.json"
+BATCH_SIZE, SEEDS, TARGET = 64, (0, 1), 0.1
+SETTINGS: dict[str, dict[str, float]] = {
+    "sgd": {"learning_rate": 0.5},
+    "momentum": {"learning_rate": 0.1, "momentum": 0.9},
+    "adam_no_momentum": {"learning_rate": 0.01},
+    "adam": {"learning_rate": 0.01},
+    "kfac_no_momentum": {"learning_rate": 0.3, "damping": 0.1},
+    "kfac": {"learning_rate": 0.05, "momentum": 0.9, "damping": 0.1},
+}
+VOID = (
+    "Training takes other steps than when the sweeps of evidence/ were begun: {names}. Later changes keep the golden "
+    "steps bit-equal, or the stores are void: mend the change, or remove evidence/*.sqlite, write the digest anew "
+    "(python evidence/digest.py --write) and measure again."
+)
+
+
+def digest(root: Path | None = None) -> str:
+    """Of the sources below the package `root`, whatever their line ends and the spaces before them."""
+    if root is None:
+        import batchlens
+
+        root = Path(batchlens.__file__).parent
+    found = hashlib.sha256()
+    for path in sorted(path for name in SOURCES for path in (root / name).rglob("*.py")):
+        lines = [line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()]
+        found.update("\n".join([path.relative_to(root).as_posix(), *lines, ""]).encode())
+    return found.hexdigest()
+
+
+def machine() -> dict[str, str]:
+    """What bits may depend on beside the sources."""
+    import numpy
+    import torch
+
+    capability = str(torch.backends.cpu.get_cpu_capability())
+    return {
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "processor": f"{platform.machine()} {capability}",
+    }
+
+
+def run_golden() -> dict[str, dict[str, float | None]]:
+    """Interpolated steps of the plain weights, and of the first average to arrive by then, run by run."""
+    from batchlens import train
+
+    found: dict[str, dict[str, float | None]] = {}
+    for optimizer, settings in SETTINGS.items():
+        for seed in SEEDS:
+            record = train(
+                "digits",
+                optimizer,
+                BATCH_SIZE,
+                settings,
+                seed=seed,
+                threads=1,
+                target_on="train-loss",
+                target=TARGET,
+                averages="best",
+            )
+            crossings = record.crossings.get(f"train-loss {TARGET:g}", {})
+            averaged = [crossing.interpolated for name, crossing in crossings.items() if name != "plain"]
+            found[f"{optimizer}, seed {seed}"] = {
+                "steps_interpolated": record.steps_interpolated,
+                "averaged": min(averaged, default=None),
+            }
+    return found
+
+
+def write() -> None:
+    """Records the digest and the golden steps of the present sources."""
+    golden = {"machine": machine(), "runs": run_golden()}
+    GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+    DIGEST.write_text(digest() + "\n", encoding="utf-8")
+
+
+def is_recorded() -> bool:
+    """Whether the first sweep has been started."""
+    return DIGEST.exists() and GOLDEN.exists()
+
+
+def is_same() -> bool:
+    """Whether the sources are those of the digest."""
+    return DIGEST.read_text(encoding="utf-8").strip() == digest()
+
+
+def recorded() -> dict[str, Any]:
+    """The golden runs, and the machine that they ran on."""
+    found: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    return found
+
+
+def differing() -> list[str]:
+    """Golden runs that do not take the recorded steps, in words; to be asked on a machine like the recorded one."""
+    before, now = recorded()["runs"], run_golden()
+    return [f"{name} took {before[name]}, now {now.get(name)}" for name in before if before[name] != now.get(name)]
+
+
+def check() -> str:
+    """Why the stores are void; empty where they are not, or where this machine cannot tell."""
+    if is_same() or recorded()["machine"] != machine():
+        return ""
+    names = differing()
+    return VOID.format(names="; ".join(names)) if names else ""
+
+
+def main() -> None:
+    """Checks, or writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="record the digest and the golden steps")
+    if parser.parse_args().write:
+        write()
+    elif not is_recorded():
+        print("Nothing is recorded yet: the first sweep has not been started.")
+    elif problem := check():
+        sys.exit(problem)
+    elif is_same():
+        print("The sources are those of the digest.")
+    elif recorded()["machine"] == machine():
+        print("The sources have changed, and the golden steps are the same.")
+    else:
+        print("The sources have changed; whether the golden steps have, only a machine like the recorded one can tell.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What evidence/ declares, and whether training is still what its stores were measured with."""
+
+import ast
+import math
+import tomllib
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batchlens as bl
+from batchlens.errors import BatchlensError
+from batchlens.optimizers import base_of, is_averaged
+from batchlens.sweep._declare import declare
+from batchlens.sweep._store import Store
+from evidence import digest
+from evidence.run import CLAIMS, arguments_of, left, read_sweeps, run, slim
+
+SWEEPS = {sweep["name"]: sweep for sweep in read_sweeps()}
+DOCUMENT = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
+CLAIMED = {claim["name"]: claim for claim in DOCUMENT["claims"]}
+PARTS = [(claim, part) for claim in CLAIMED.values() for part in claim.get("parts", ())]
+# What a formula may name beside its item's letters and its quantities.
+KNOWN = {"steps", "steps_at", "paired", "critical", "paired_critical", "rate", "slope", "log", "abs", "max"}
+KNOWN |= {"smallest", "largest", "other", "b", "small_end", "large_end", "small_half", "large_half", "every"}
+
+
+def names_in(formula: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(formula, mode="eval")) if isinstance(node, ast.Name)}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_declaration_is_one_that_a_sweep_takes(name: str) -> None:
+    sweep = SWEEPS[name]
+    declaration = declare(**arguments_of(sweep)).declaration
+    assert declaration.search == "guided"
+    assert declaration.optimizers == tuple(sweep["optimizers"])
+    assert declaration.target == sweep.get("target", bl.find_workload(sweep["workload"], sweep["size"]).target)
+    assert len(declaration.also_targets) == len(sweep["also_targets"])
+    assert declaration.seeds >= 5
+    assert {base_of(name) for name in sweep["optimizers"] if is_averaged(name)} <= set(sweep["optimizers"])
+
+
+def test_there_are_eleven_claims_each_with_its_thresholds() -> None:
+    assert len(CLAIMED) == len(DOCUMENT["claims"]) == 11
+    measured = [claim for claim in CLAIMED.values() if claim.get("verdict") != "not measured"]
+    assert len(measured) == 8
+    assert all(claim["paper"] and claim["where"] and claim["sweeps"] and claim["parts"] for claim in measured)
+
+
+@pytest.mark.parametrize("name", CLAIMED)
+def test_claim_names_sweeps_that_are_declared_and_can_be_judged_on_each(name: str) -> None:
+    claim = CLAIMED[name]
+    for sweep in claim["sweeps"]:
+        declared = set(SWEEPS[sweep]["optimizers"])
+        assert any(set(item.values()) <= declared for part in claim["parts"] for item in part["over"])
+
+
+@pytest.mark.parametrize(("claim", "part"), PARTS, ids=[f"{claim['name']}.{part['name']}" for claim, part in PARTS])
+def test_part_is_a_formula_of_numbers_that_its_sweeps_report(claim: dict[str, Any], part: dict[str, Any]) -> None:
+    letters = set(part["over"][0])
+    for item in part["over"]:
+        assert set(item) == letters
+        assert any(set(item.values()) <= set(SWEEPS[sweep]["optimizers"]) for sweep in claim["sweeps"])
+    for formula in part["quantities"].values():
+        assert names_in(formula) <= KNOWN | letters
+    for verdict in ("holds", "limit"):
+        assert names_in(part[verdict]) <= {"log", *part["quantities"]}
+    assert part["reason"]
+
+
+@pytest.mark.parametrize(("claim", "part"), PARTS, ids=[f"{claim['name']}.{part['name']}" for claim, part in PARTS])
+def test_holding_with_a_limit_asks_for_less(claim: dict[str, Any], part: dict[str, Any]) -> None:
+    grid, names = [value / 40 for value in range(-61, 80, 2)], list(part["quantities"])
+    held = limited = 0
+    for values in product(grid, repeat=len(names)):
+        given = {"log": math.log, **dict(zip(names, values, strict=True))}
+        holds, limit = (bool(eval(part[verdict], {}, given)) for verdict in ("holds", "limit"))
+        held, limited = held + holds, limited + (limit and not holds)
+    assert held
+    assert limited
+
+
+def test_published_steps_are_of_a_declared_sweep() -> None:
+    outside = DOCUMENT["outside"]
+    sweep = SWEEPS[outside["sweep"]]
+    assert [outside["optimizer"]] == sweep["optimizers"]
+    assert [int(size) for size in outside["published"]] == sweep["batch_sizes"]
+
+
+SMALL = {
+    **SWEEPS["digits"],
+    "name": "small",
+    "optimizers": ["sgd"],
+    "batch_sizes": [64],
+    "trials": 3,
+    "seeds": 2,
+}
+
+
+@pytest.mark.slow
+def test_a_sweep_is_run_resolved_and_made_slim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(SMALL, tmp_path, workers=1)
+    store = tmp_path / "small.sqlite"
+    result = bl.read_sweep(store)
+    assert result.complete
+    assert '"target": 0.1' in (tmp_path / "small.json").read_text()
+    reports = {tuple(trial.key) for cell in result.cells for trial in cell.result.repeats}
+    histories = result.histories()
+    kept = set(histories[["optimizer", "batch_size", "number", "repeat"]].itertuples(index=False, name=None))
+    assert kept == reports
+    assert len(reports) == 2
+    run(SMALL, tmp_path, workers=1)  # nothing is left to do
+    assert bl.read_sweep(store).ended == result.ended
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "small: none of 1 cells complete, about 0.5 core-hours left"
+    assert said[2] == "small: all 1 cells complete"
+
+
+def test_a_store_in_use_is_not_made_slim(tmp_path: Path) -> None:
+    store = tmp_path / "small.sqlite"
+    declaration = declare(**arguments_of(SMALL)).declaration
+    with Store.open_to_write(store, declaration):
+        assert left(SMALL, store) == "0 of 1 cells complete, about 0.5 core-hours left"
+        with pytest.raises(BatchlensError, match="in use"):
+            slim(store)
+
+
+def test_digest_sees_changes_and_not_line_ends(tmp_path: Path) -> None:
+    def make(text: bytes) -> str:
+        for name in digest.SOURCES:
+            (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / "training" / "loop.py").write_bytes(text)
+        return digest.digest(tmp_path)
+
+    assert make(b"a = 1\nb = 2\n") == make(b"a = 1  \r\nb = 2\r\n") != make(b"a = 1\nb = 3\n")
+
+
+@pytest.mark.slow
+def test_training_takes_the_steps_that_the_stores_were_measured_with() -> None:
+    """Where the sources of training or K-FAC are no longer those of the digest, every golden run is repeated."""
+    if not digest.is_recorded():
+        pytest.skip("evidence/golden.json is not there: no sweep of evidence/ has been started")
+    if digest.is_same():
+        return
+    if digest.recorded()["machine"] != digest.machine():
+        pytest.skip(f"golden steps are those of {digest.recorded()['machine']}, this is {digest.machine()}")
+    assert digest.check() == ""
+
+
+def test_golden_runs_are_of_every_optimizer_that_is_measured() -> None:
+    measured = {base_of(name) for sweep in SWEEPS.values() for name in sweep["optimizers"]}
+    assert measured - {"nesterov"} == set(digest.SETTINGS)
