@@ -83,7 +83,7 @@ def left(sweep: Mapping[str, Any], store: Path) -> str:
     planned = sum(guided.planned(cell) for cell in result.declaration.cells)
     hours = sweep["core_hours"] if not result.ended else result.seconds / result.ended * planned / 3600
     part = 1 - min(result.ended / planned, 1.0)
-    return f"{result.cells_done} of {cells} cells complete, about {hours * part:.1f} core-hours left"
+    return f"{result.cells_done} of {cells} cells complete, about {hours * part:.2g} core-hours left"
 
 
 def run(sweep: Mapping[str, Any], folder: Path, workers: int) -> None:
