@@ -32,7 +32,7 @@ _FIRST_PAUSE, _PAUSE_GROWTH = 16, 2.25
 # Which part of the trials are Sobol's, and how many rounds share the rest.
 _SOBOL, _GUIDED_ROUNDS = 0.42, 4
 # A finalist, and one that reports, is given up at this multiple of the best steps of the search.
-PATIENCE = {"choose": 3.0, "report": 8.0}
+PATIENCE = {"choose": 3.0, "report": 4.0}
 
 
 def rounds_of(trials: int) -> tuple[int, ...]:
