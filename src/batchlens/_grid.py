@@ -17,7 +17,7 @@ def next_rung(step: int) -> int:
     """The first point of the grid that is at least a tenth later.
 
     >>> next_rung(0), next_rung(10), next_rung(1000)
-    (1, 11, 1124)
+    (1, 11, 1123)
     """
     after = next_evaluation(step)
     while after < RUNG * step:
@@ -29,7 +29,7 @@ def next_wide_rung(step: int) -> int:
     """The first rung that is at least half as much again.
 
     >>> next_wide_rung(0), next_wide_rung(10), next_wide_rung(1000)
-    (1, 16, 1589)
+    (1, 15, 1593)
     """
     after = next_rung(step)
     while after < WIDE_RUNG * step:

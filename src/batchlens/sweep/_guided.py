@@ -51,7 +51,7 @@ def pauses(budget: int) -> list[int]:
     """The wide rungs at which the trials of a race wait for one another.
 
     >>> pauses(200)
-    [17, 41, 93]
+    [21, 51, 119]
     """
     found, step, due = [], 0, float(_FIRST_PAUSE)
     while (step := next_wide_rung(step)) < budget:
