@@ -89,6 +89,7 @@ class CellResult:
         steps_saved: at most; for every pruned trial, what was left of its step budget.
         repeats: the winner trained again with other seeds.
         reported: what fresh seeds of the setting that a guided search chose say.
+        runs: how many runs have ended, repeats, finalists and fresh seeds included.
     """
 
     cell: Cell
@@ -103,6 +104,7 @@ class CellResult:
     steps_saved: int
     repeats: tuple[Trial, ...]
     reported: Reported | None = None
+    runs: int = 0
 
     def repeat_steps(self) -> list[int | None]:
         """Steps of the winner's repeats; None where one did not reach the target."""
@@ -201,6 +203,7 @@ def _result(outcome: _Outcome, declaration: Declaration, repeats: list[Trial], u
         statuses=dict(Counter(trial.status for trial in outcome.members)),
         steps_saved=sum(budget - trial.steps_taken for trial in outcome.members if trial.status == "pruned"),
         repeats=tuple(trial for trial in repeats if winner is not None and trial.key.number == winner.key.number),
+        runs=len(outcome.members) + len(repeats),
     )
 
 
@@ -239,6 +242,7 @@ def _guided_result(cell: Cell, guided: Guided, trials: list[Trial]) -> CellResul
         steps_saved=sum(budget - trial.steps_taken for trial in members if trial.status == "pruned"),
         repeats=tuple(reports),
         reported=_reported(cell, guided, reports),
+        runs=len(trials),
     )
 
 

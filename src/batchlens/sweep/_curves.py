@@ -159,12 +159,14 @@ def _point_document(cell: MeasuredCell) -> dict[str, Any]:
         "status": cell.status,
         "steps": cell.steps,
         "interval": _ends(cell.interval),
+        "search_steps": _search_steps(result),
         **_reported_document(result),
         "winner": None if result.winner is None else result.winner.key.number,
         "learning_rate": cell.settings.get("learning_rate"),
         "effective_learning_rate": cell.effective_learning_rate,
         "settings": dict(cell.settings),
         "complete": result.complete,
+        "runs": result.runs,
         "counted": result.counted,
         "statuses": dict(result.statuses),
         "repeats": result.repeat_steps(),
@@ -177,12 +179,15 @@ def _reported_document(result: CellResult) -> dict[str, Any]:
     if result.reported is None:
         return {}
     reported = result.reported
-    return {
-        "seeds": list(reported.seeds),
-        "weights": reported.weights,
-        "search_minimum": reported.minimum,
-        "also": {target: found._asdict() for target, found in reported.also.items()},
-    }
+    also = {target: found._asdict() for target, found in reported.also.items()}
+    return {"seeds": list(reported.seeds), "weights": reported.weights, "also": also}
+
+
+def _search_steps(result: CellResult) -> float | None:
+    """The fewest steps that a run of the search itself took."""
+    if result.reported is not None:
+        return result.reported.minimum
+    return None if result.winner is None else result.winner.steps
 
 
 def _ends(interval: Interval | None) -> list[float | None] | None:

@@ -22,8 +22,7 @@ def results_table(results: Sequence[CellResult]) -> "pandas.DataFrame":
             {
                 "optimizer": result.cell.optimizer,
                 "batch_size": result.cell.batch_size,
-                "steps": None if winner is None else winner.steps,
-                **({} if reported is None else _reported_columns(reported)),
+                **_steps_of(result),
                 "number": None if winner is None else winner.key.number,
                 **({} if winner is None else winner.settings),
                 "counted": result.counted,
@@ -32,20 +31,22 @@ def results_table(results: Sequence[CellResult]) -> "pandas.DataFrame":
                 "flags": "; ".join(result.flags),
             }
         )
-    whole = ["number"] if any(result.reported is not None for result in results) else ["number", "steps"]
-    return pandas.DataFrame(rows).astype(dict.fromkeys(whole, "Int64"))
+    whole = {} if any(result.reported for result in results) else {"steps": "Int64"}
+    return pandas.DataFrame(rows).astype({**whole, "number": "Int64"})
 
 
-def _reported_columns(reported: Reported) -> dict[str, object]:
-    """Of a guided search, in place of the winner's steps: the mean of its fresh seeds, and how sure it is."""
-    low, high = reported.interval or (None, None)
+def _steps_of(result: CellResult) -> dict[str, object]:
+    """The winner's steps; of a guided search what its fresh seeds say, and the search's own minimum."""
+    if result.reported is None:
+        return {"steps": None if result.winner is None else result.winner.steps}
+    low, high = result.reported.interval or (None, None)
     return {
-        "steps": reported.steps,
+        "steps": result.reported.steps,
         "low": low,
         "high": high,
-        "seeds": len(reported.seeds),
-        "search_minimum": reported.minimum,
-        "weights": reported.weights,
+        "seeds": len(result.reported.seeds),
+        "search_minimum": result.reported.minimum,
+        "weights": result.reported.weights,
     }
 
 

@@ -15,15 +15,16 @@ from batchlens.sweep._trial import Trial
 
 @dataclass(frozen=True)
 class CellProgress:
-    """One cell: trials that count so far, trials asked for, and the fewest steps to the target so far.
+    """One cell: trials that count so far, trials asked for, and the steps to the target so far.
 
-    `uncertainty` is half the interval of the steps reported, as a part of them; None before there is one.
+    Steps are the fewest of the search, of a guided one with fresh seeds their mean. `uncertainty` is half the interval
+    of that mean, as a part of it; None before there is one.
     """
 
     cell: Cell
     counted: int
     trials: int
-    best_steps: int | None
+    best_steps: float | None
     complete: bool
     uncertainty: float | None = None
 
@@ -123,7 +124,7 @@ class GuidedMeter:
             cell=cell,
             counted=len(trials),
             trials=guided.planned(cell),
-            best_steps=None if steps is None else math.ceil(steps),
+            best_steps=steps,
             complete=guided.complete(cell),
             uncertainty=half_width(reports),
         )

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from batchlens._checks import require_path
 from batchlens._results import Result, axes_or_new
+from batchlens.scaling._intervals import CONFIDENCE as RESAMPLED
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.sweep._cells import cell_results
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve, curve_document, measure
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._export import results_table, write_tables
+from batchlens.sweep._reporting import LEVEL as REPORTED
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Trial
 
@@ -128,12 +130,13 @@ class SweepResult(Result):
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens report --json` prints."""
-        names = ("workload", "size", "search", "target", "target_on", "also_targets", "trials", "seeds", "seed")
+        names = ("workload", "size", "target", "target_on", "also_targets", "search", "trials", "seeds", "seed")
         did = {} if self.summary is None else asdict(self.summary)
         return {
             "store": str(self.path),
             **did,
             **{name: getattr(self.declaration, name) for name in names},
+            "interval_level": REPORTED if self.declaration.search == "guided" else RESAMPLED,
             "complete": self.complete,
             "cells": len(self.cells),
             "cells_done": self.cells_done,

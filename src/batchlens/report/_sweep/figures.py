@@ -18,7 +18,7 @@ LIKELY = 0.9
 
 
 def sweep_steps_data(sweep: SweepResult) -> pd.DataFrame:
-    """Fewest steps to the target of every optimizer at every batch size, with the interval's ends."""
+    """Steps to the target of every optimizer at every batch size, with the interval's ends."""
     return frame_of(
         {
             "optimizer": curve.optimizer,
@@ -107,8 +107,11 @@ def draw_sweep_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
 def best_of_data(sweep: SweepResult) -> pd.DataFrame:
     """What the best of fewer trials, drawn at random from a search, would have been.
 
-    `chance` is how likely it is to be known to reach the target; `steps` the expected steps if so.
+    `chance` is how likely it is to be known to reach the target; `steps` the expected steps if so.  The trials of a
+    guided search are not alike, and nothing is drawn from them.
     """
+    if sweep.declaration.search == "guided":
+        return frame_of(())
     return frame_of(
         {
             "optimizer": curve.optimizer,
@@ -147,11 +150,12 @@ def middle_batch_size(data: pd.DataFrame) -> int:
 
 
 def repeats_data(sweep: SweepResult) -> pd.DataFrame:
-    """Steps of the winners' repeats with other seeds, the winner itself as repeat 0."""
+    """Steps of the winners' repeats with other seeds, as repeat 0 the winner itself, of a guided search the mean."""
     rows = []
     for curve in sweep.measured:
         for cell in curve.cells:
-            steps = [cell.steps, *cell.result.repeat_steps()]
+            reported = cell.result.reported
+            steps = [cell.steps, *(cell.result.repeat_steps() if reported is None else reported.seeds)]
             rows += [
                 {
                     "optimizer": curve.optimizer,

@@ -26,14 +26,22 @@ _UNFINISHED = Badge("limit", "unfinished")
 _DEFINITIONS = (
     "Critical batch size: up to where a larger batch saves steps. Knee: where perfect scaling and the plateau meet. "
     "Overhead: the largest batch that costs at most 20% more examples than perfect scaling. Fit: B_crit of "
-    "steps = S_min (1 + B_crit / B). In brackets: 95% intervals, from resampling the trials of every search; "
-    "a ? stands for an end that the trials do not limit. They show how much the luck of the search matters, not the "
-    "luck of the seed."
+    "steps = S_min (1 + B_crit / B). "
 )
-_CELLS = (
-    "The trial with the fewest steps wins. The best of resampled trials can only be slower, so intervals of steps "
-    "begin at the steps found."
-)
+_INTERVALS = {
+    "sobol": "In brackets: 95% intervals, from resampling the trials of every search; a ? stands for an end that the "
+    "trials do not limit. They show how much the luck of the search matters, not the luck of the seed.",
+    "guided": "In brackets: 95% intervals, from the scatter of the fresh seeds; a ? stands for an end that they do not "
+    "limit. They show how much the luck of the seed matters, not that of the search.",
+}
+_CELLS = {
+    "sobol": "The trial with the fewest steps wins. The best of resampled trials can only be slower, so intervals of "
+    "steps begin at the steps found.",
+    "guided": "Steps are the geometric mean over fresh seeds of the setting that was chosen; these had no part in the "
+    "choice. The 90% interval is that of the mean, by Student's distribution. The search minimum is the fewest "
+    "steps of any one run of the search: it is the paper's protocol, and low by luck. Weights are those that count: "
+    "plain, or an average by its coefficient, or by its window as a part of the run.",
+}
 
 
 def write_sweep_report(sweep: SweepResult, out: Path, progress: Progress = say_nothing) -> None:
@@ -88,14 +96,14 @@ def _unfinished_caption(frame: pd.DataFrame) -> str:
 
 def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
     # All figures know all optimizers, so that each looks the same in every one.
-    optimizers = declaration.optimizers
+    optimizers, words = declaration.optimizers, _CAPTIONS[declaration.search]
     return [
         PanelPlan(
             "",
             "Steps to the target",
-            "figure 8" if declaration.target_on == "train" else "figure 5",
-            "Each optimizer tuned at each batch size. Vertical lines are 95% intervals, from resampling the trials; "
-            "a cross at the step budget is a search in which no trial reached the target.",
+            "figure 5" if declaration.target_on == "validation" else "figure 8",
+            f"Each optimizer tuned at each batch size. {words['steps']} A cross at the step budget is a search in "
+            "which no trial reached the target.",
             "steps",
             figures.sweep_steps_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),
@@ -115,8 +123,8 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
             "Optimal learning rate",
             "figure 7",
             "The winners' learning rate, divided by 1 - momentum where momentum adds gradients up (momentum, nesterov, "
-            "kfac); Adam's and Muon's momentum is a mean of gradients and leaves the rate as it is. Ringed where a "
-            "setting of the winner is near an end of its range.",
+            "kfac); Adam's and Muon's momentum is a mean of gradients and leaves the rate as it is. "
+            f"{words['edges']}",
             "learning-rates",
             figures.sweep_rates_data,
             partial(figures.draw_sweep_rates, optimizers=optimizers),
@@ -133,15 +141,33 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
         ),
         PanelPlan(
             "",
-            "Winners with other seeds",
+            words["repeats title"],
             "",
-            "The winners' steps (lines), and those of the same settings with other seeds (hollow markers). A winner "
-            "was lucky where most of its repeats are slower; repeats that missed the target are not drawn.",
+            words["repeats"],
             "repeats",
             figures.repeats_data,
             partial(figures.draw_repeats, optimizers=optimizers),
         ),
     ]
+
+
+_CAPTIONS = {
+    "sobol": {
+        "steps": "Vertical lines are 95% intervals, from resampling the trials.",
+        "edges": "Ringed where a setting of the winner is near an end of its range.",
+        "repeats title": "Winners with other seeds",
+        "repeats": "The winners' steps (lines), and those of the same settings with other seeds (hollow markers). A "
+        "winner was lucky where most of its repeats are slower; repeats that missed the target are not drawn.",
+    },
+    "guided": {
+        "steps": "Steps are the geometric mean over fresh seeds of the setting that the search chose; vertical lines "
+        "are 90% intervals of that mean.",
+        "edges": "Ringed where a setting has left its range as far as a search may.",
+        "repeats title": "The seeds behind the means",
+        "repeats": "The means that are reported (lines), and the single seeds behind them (hollow markers); seeds that "
+        "missed the target are not drawn.",
+    },
+}
 
 
 def critical_data(sweep: SweepResult) -> pd.DataFrame:
@@ -182,6 +208,22 @@ def _estimates(curve: MeasuredCurve) -> list[str]:
     ]
 
 
+def steps_words(steps: float) -> str:
+    """Steps, of means and crossings to one decimal below 100.
+
+    >>> steps_words(1234), steps_words(34.06), steps_words(1234.5)
+    ('1,234', '34.1', '1,234')
+    """
+    return f"{steps:,.0f}" if isinstance(steps, int) or steps >= 99.95 else f"{steps:.1f}"
+
+
+def target_words(declaration: Declaration) -> str:
+    """ "0.97 on the validation set", or "a training loss of 0.1"."""
+    if declaration.target_on == "train-loss":
+        return f"a training loss of {declaration.target:g}"
+    return f"{declaration.target:g} on the {'training' if declaration.target_on == 'train' else 'validation'} set"
+
+
 def settings_words(settings: Mapping[str, float]) -> str:
     """ "momentum 0.9, averaging 0.99"."""
     return ", ".join(f"{name} {value:.4g}" for name, value in settings.items())
@@ -189,15 +231,14 @@ def settings_words(settings: Mapping[str, float]) -> str:
 
 def _lead(sweep: SweepResult) -> str:
     declaration = sweep.declaration
-    where = "training" if declaration.target_on == "train" else "validation"
     part = f" This is shard {sweep.shard} only: its winners are not yet those of the sweep." if sweep.shard else ""
     unfinished = "" if sweep.complete or sweep.shard else " The sweep is not finished; what is here may still change."
     lost = f" The store is damaged: {sweep.lost}. This is of the rest." if sweep.lost else ""
     optimizers, sizes = len(declaration.optimizers), len(declaration.batch_sizes)
     return (
         f"{optimizers} optimizer{'s' * (optimizers > 1)} at {sizes} batch size{'s' * (sizes > 1)} on the workload "
-        f"{declaration.workload} ({declaration.size} size): for each pair, a search of {declaration.trials} trials for "
-        f"the settings that reach {declaration.target:g} on the {where} set in the fewest steps."
+        f"{declaration.workload} ({declaration.size} size): for each pair, a {declaration.search} search of "
+        f"{declaration.trials} trials for the settings that reach {target_words(declaration)} in the fewest steps."
         f"{part}{unfinished}{lost}"
     )
 
@@ -222,12 +263,16 @@ def _critical_section(sweep: SweepResult) -> Section:
     heads = ("Optimizer", "Knee", "Overhead", "Fit", "Fewest steps")
     table = render_table("Critical batch size of every optimizer", "critical", heads, rows)
     link = '<p class="files"><span>Numbers: <a href="critical.csv">CSV</a></span></p>'
-    return Section("critical", "Critical batch size", f'{table}\n<p class="remark">{escape(_DEFINITIONS)}</p>\n{link}')
+    return Section(
+        "critical",
+        "Critical batch size",
+        f'{table}\n<p class="remark">{escape(_DEFINITIONS + _INTERVALS[sweep.declaration.search])}</p>\n{link}',
+    )
 
 
 def _fewest(curve: MeasuredCurve) -> str:
     won = [(cell.steps, cell.batch_size) for cell in curve.cells if cell.steps is not None]
-    return f"{min(won)[0]:,} at batch size {min(won)[1]:,}" if won else "no winner"
+    return f"{steps_words(min(won)[0])} at batch size {min(won)[1]:,}" if won else "no winner"
 
 
 def _marked(words: str, complete: bool) -> Cell:
@@ -236,18 +281,19 @@ def _marked(words: str, complete: bool) -> Cell:
 
 
 def _cells_section(sweep: SweepResult) -> Section:
+    guided = sweep.declaration.search == "guided"
     heads = (
         "Optimizer",
         "Batch size",
         "Steps",
-        "95% interval",
+        *(("90% interval", "Search minimum", "Weights") if guided else ("95% interval",)),
         "Learning rate",
         "Other settings",
         "Trials",
         "Warnings",
     )
-    table = render_table("Every search", "searches", heads, map(_cell_row, sweep.cells))
-    remark = f'<p class="remark">{escape(_CELLS)}</p>'
+    table = render_table("Every search", "searches", heads, (_cell_row(cell, guided) for cell in sweep.cells))
+    remark = f'<p class="remark">{escape(_CELLS[sweep.declaration.search])}</p>'
     return Section("searches", "Searches", "\n".join([table, remark, *_notes(sweep)]))
 
 
@@ -260,7 +306,7 @@ def _notes(sweep: SweepResult) -> list[str]:
     ]
 
 
-def _cell_row(cell: MeasuredCell) -> list[Cell]:
+def _cell_row(cell: MeasuredCell, guided: bool) -> list[Cell]:
     rate = cell.settings.get("learning_rate")
     others = ", ".join(
         _unbroken(settings_words({name: value})) for name, value in cell.settings.items() if name != "learning_rate"
@@ -271,8 +317,8 @@ def _cell_row(cell: MeasuredCell) -> list[Cell]:
     )
     complete = cell.result.complete
     steps: Cell
-    if cell.status == "reached":
-        steps = _marked(f"{cell.steps:,}", complete)
+    if cell.steps is not None:
+        steps = _marked(steps_words(cell.steps), complete)
     else:
         steps = Badge("fails", "no winner") if cell.status == "not_reached" else _UNFINISHED
     return [
@@ -280,11 +326,20 @@ def _cell_row(cell: MeasuredCell) -> list[Cell]:
         f"{cell.batch_size:,}",
         steps,
         _marked("" if cell.interval is None else str(cell.interval), complete),
+        *(_beside(cell, complete) if guided else []),
         _marked("" if rate is None else f"{rate:.4g}", complete),
         _marked(others, complete),
         counts,
         "; ".join(cell.result.flags),
     ]
+
+
+def _beside(cell: MeasuredCell, complete: bool) -> list[Cell]:
+    """What stands beside the mean of fresh seeds: the search's own minimum, and whose weights count."""
+    reported = cell.result.reported
+    if reported is None:
+        return ["", ""]
+    return [_marked(steps_words(reported.minimum), complete), _marked(reported.weights, complete)]
 
 
 def _unbroken(words: str) -> str:
@@ -306,9 +361,10 @@ def _parameters(sweep: SweepResult) -> dict[str, str]:
         "file": sweep.name,
         "workload": declaration.workload,
         "size": declaration.size,
-        "target": f"{declaration.target:g} on the {declaration.target_on} set",
+        "target": target_words(declaration) + (", twice in a row" if declaration.confirm_target else ""),
+        "search": declaration.search,
         "trials per search": str(declaration.trials),
-        "trials known exactly (keep)": str(declaration.keep),
+        **_protocol(declaration),
         "seed": str(declaration.seed),
         "step budgets": ", ".join(f"{budget:,} at {size:,}" for size, budget in budgets.items()),
         "trials in all": f"{sweep.ended:,}{so_far}",
@@ -317,3 +373,11 @@ def _parameters(sweep: SweepResult) -> dict[str, str]:
         "time of all trials": f"{sweep.seconds:,.0f} s{so_far}",
         **spaces,
     }
+
+
+def _protocol(declaration: Declaration) -> dict[str, str]:
+    """What only one kind of search has."""
+    if declaration.search == "sobol":
+        return {"trials known exactly (keep)": str(declaration.keep)}
+    also = {"targets noted on the way": ", ".join(declaration.also_targets)} if declaration.also_targets else {}
+    return {"fresh seeds per search": str(declaration.seeds), **also}
