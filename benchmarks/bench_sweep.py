@@ -49,7 +49,14 @@ print(time.perf_counter() - start)
 
 def make_declaration(trials: int, steps: int) -> DeclaredSweep:
     return declare(
-        "digits", ["momentum"], batch_sizes=[64], trials=trials, max_steps=steps, target=OUT_OF_REACH, keep=1
+        "digits",
+        ["momentum"],
+        batch_sizes=[64],
+        trials=trials,
+        max_steps=steps,
+        target=OUT_OF_REACH,
+        keep=1,
+        search="sobol",
     )
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent.parent
-SWEEP = "digits --optimizers sgd,momentum --batch-sizes 16,128 --trials 6"
+SWEEP = "digits --optimizers sgd,momentum --batch-sizes 16,128 --trials 6 --search sobol"
 TOLERANCE = 1e-12
 
 Rows = list[list[str]]

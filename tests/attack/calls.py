@@ -80,8 +80,10 @@ def doors(folder: Path) -> dict[str, Call]:
             bl.run_sweep,
             {"workload": digits, "optimizers": ["sgd"], "batch_sizes": [64], "trials": 1, "max_steps": 2, "keep": 1,
              "store": folder / "swept.sqlite", "seed": 0, "target": 0.5, "target_on": "validation", "size": "laptop",
-             "spaces": None, "pruning": True, "extend": False, "retry_failed": False, "take_over": False,
-             "workers": None, "cpus": 1, "gpus": 0, "shard": None, "device": None, "data_dir": None, "watch": None},
+             "spaces": None, "pruning": True, "extend": False, "search": "guided", "seeds": 1, "also_targets": (),
+             "confirm_target": False, "precision": None, "time_budget": None, "repeats": 0,
+             "retry_failed": False, "take_over": False, "workers": None, "cpus": 1, "gpus": 0,
+             "shard": None, "device": None, "data_dir": None, "watch": None},
         ),
         "search_spaces": (bl.search_spaces, {"sgd": bl.Range(0.1, 1), "decay": None}),
         "train": (

@@ -18,7 +18,8 @@ from batchlens.training import _run
 from batchlens.training.loop import train
 
 SWEEP = declare(
-    "digits", ["sgd", "momentum"], batch_sizes=[128, 512], trials=4, keep=2, target=0.95, max_steps=400
+    "digits", ["sgd", "momentum"], batch_sizes=[128, 512], trials=4, keep=2, target=0.95, max_steps=400,
+    search="sobol",
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def attack(kind: str, seed: int, count: int, folder: Path, tally: Tally, deadlin
 def prepare(folder: Path) -> None:
     """Files for those that need some."""
     make_store(folder / "store.sqlite")
-    sweep = declare("digits", ["sgd"], batch_sizes=[64], trials=1, max_steps=2)
+    sweep = declare("digits", ["sgd"], batch_sizes=[64], trials=1, max_steps=2, search="sobol")
     fill(replace(sweep, named=False), folder / "done.sqlite")
     (folder / "runs.csv").write_text("batch_size,steps\n4,100\n16,30\n64,20\n")
 

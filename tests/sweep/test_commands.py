@@ -23,13 +23,16 @@ from tests.program import run, start
 from tests.sweep.simulation import BUDGET, make_declaration, make_trial
 
 SWEEP = (
-    "sweep digits --optimizers sgd,momentum --batch-sizes 1024,256 --trials 4 --target 0.9 --max-steps 120 --workers 1"
+    "sweep digits --search sobol --optimizers sgd,momentum --batch-sizes 1024,256 --trials 4 --target 0.9 "
+    "--max-steps 120 --workers 1 --no-extend"
 )
 # Takes minutes if it is not stopped.
-ENDLESS = "sweep digits --optimizers sgd --batch-sizes 64 --trials 500 --target 1 --max-steps 200 --workers 1"
+ENDLESS = (
+    "sweep digits --search sobol --optimizers sgd --batch-sizes 64 --trials 500 --target 1 --max-steps 200 --workers 1"
+)
 POINT = {
-    "batch_size", "status", "steps", "interval", "winner", "learning_rate", "effective_learning_rate", "settings",
-    "complete", "counted", "statuses", "repeats", "flags",
+    "batch_size", "status", "steps", "interval", "search_steps", "runs", "winner", "learning_rate",
+    "effective_learning_rate", "settings", "complete", "counted", "statuses", "repeats", "flags",
 }  # fmt: skip
 
 
@@ -133,7 +136,7 @@ def test_another_sweep_is_refused(swept: tuple[Path, Any], capsys: pytest.Captur
         ("--optimizers sgd --cpus 0", "--cpus must be at least 1, got 0."),
         ("--optimizers sgd --gpus -1", "--gpus must be finite and at least 0, got -1.0."),
         ("--optimizers sgd --shard 3/2", "--shard must be I/N with I from 1 to N, got '3/2'."),
-        ("--optimizers sgd --shard 1/2 --extend", "--repeats and --extend need the whole sweep"),
+        ("--search sobol --optimizers sgd --shard 1/2 --extend", "--repeats and --extend need the whole sweep"),
         ("--optimizers sgd --workers 1 --ray auto", "--workers is for this machine and --ray for a cluster"),
         ("", "Missing option '--optimizers'."),
     ],
@@ -180,7 +183,7 @@ def test_an_interrupted_sweep_says_what_is_kept(number: signal.Signals, tmp_path
     assert (process.returncode, out) == (130, "")
     assert "digits: 0 of 1 searches complete, " in shown
     assert "left" in shown
-    assert "best steps" in shown
+    assert "steps" in shown
     with Store.open(path) as store:
         kept = len(store.read_trials())
     last = shown.splitlines()[-1].rpartition("\x1b[2K")[2]

@@ -30,7 +30,7 @@ import batchlens as bl
 mine = replace(bl.find_workload("digits"), name="mine", model=lambda: nn.Sequential(
     nn.Flatten(), nn.Linear(64, {hidden}), nn.ReLU(), nn.Linear({hidden}, 10)))
 """
-SMALL = {"batch_sizes": [256], "trials": 2, "target": 0.8, "max_steps": 60}
+SMALL = {"batch_sizes": [256], "trials": 2, "target": 0.8, "max_steps": 60, "search": "sobol"}
 
 
 def write_workload(folder: Path, hidden: int) -> str:

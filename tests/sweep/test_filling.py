@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ from batchlens.sweep.results import read_sweep
 from batchlens.training.loop import train
 from batchlens.training.spaces import Range
 
-SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[256, 1024], trials=6, keep=2, target=0.9, max_steps=120)
+SOBOL: Any = {"search": "sobol", "target": 0.9}
+SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[256, 1024], trials=6, keep=2, max_steps=120, **SOBOL)
 CRASHES = Path(__file__).with_name("crash_workload.py")
 
 
@@ -116,9 +118,9 @@ def test_search_is_extended_until_its_winner_is_inside(tmp_path: Path) -> None:
     cell, rates = Cell("sgd", 256), Range(1e-2, 1e-1)
     seed = next(seed for seed in count() if max(unit_point(seed, cell, number, 1)[0] for number in range(4)) > 0.95)
     spaces = {"sgd": {"learning_rate": rates}}
-    sweep = declare("digits", ["sgd"], batch_sizes=[256], trials=4, seed=seed, target=0.9, max_steps=300, spaces=spaces)
+    sweep = declare("digits", ["sgd"], batch_sizes=[256], trials=4, seed=seed, max_steps=300, spaces=spaces, **SOBOL)
     path = tmp_path / "sweep.sqlite"
-    fill(sweep, path, workers=1)
+    fill(sweep, path, workers=1, extend=False)
     with Store.open(path) as store:
         assert cell_results(store)[0].edges == (("learning_rate", "high"),)
     fill(sweep, path, workers=1, extend=True)
@@ -145,7 +147,9 @@ def test_shards_together_are_the_sweep(finished: Path, tmp_path: Path) -> None:
 
 def crashing(name: str, rates: Range, **changes: int) -> DeclaredSweep:
     spaces = {"sgd": {"learning_rate": rates}}
-    sweep = declare(f"{CRASHES}:{name}", ["sgd"], batch_sizes=[256], trials=2, max_steps=20, spaces=spaces)
+    sweep = declare(
+        f"{CRASHES}:{name}", ["sgd"], batch_sizes=[256], trials=2, max_steps=20, spaces=spaces, search="sobol"
+    )
     return replace(sweep, declaration=replace(sweep.declaration, **changes))  # type: ignore[arg-type]
 
 
@@ -155,7 +159,7 @@ def test_trial_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
     cell = Cell("sgd", 256)
     points = ([unit_point(seed, cell, number, 1)[0] for number in range(3)] for seed in count())
     seed = next(seed for seed, (first, *others) in enumerate(points) if first > 0.95 and max(others) < 0.5)
-    summary = fill(crashing("deadly", Range(1e-3, 1e3), seed=seed), path, workers=1)
+    summary = fill(crashing("deadly", Range(1e-3, 1e3), seed=seed), path, workers=1, extend=False)
     assert (read_sweep(path).complete, summary.failed, summary.retried) == (True, 1, RETRIES)
     with Store.open(path) as store:
         failed, *others = store.read_trials()
@@ -260,7 +264,7 @@ def test_signal_stops_a_sweep_and_says_how_to_go_on(tmp_path: Path, number: sign
 from batchlens.sweep._search import MOST_GENERATIONS
 from batchlens.sweep._declare import DeclaredSweep, declare
 from batchlens.sweep._filling import SweepInterrupted, fill
-sweep = declare("digits", ["sgd"], batch_sizes=[8], trials=50, max_steps=100_000, target=1.0)
+sweep = declare("digits", ["sgd"], batch_sizes=[8], trials=50, max_steps=100_000, target=1.0, search="sobol")
 try:
     fill(sweep, {str(path)!r}, workers=1, watch=lambda progress: print(progress.running, flush=True))
 except SweepInterrupted as interrupted:

@@ -19,7 +19,9 @@ from batchlens.sweep._store import Store
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")]
 
 KILLS = 20
-ARGUMENTS = 'dict(optimizers=["sgd", "momentum"], batch_sizes=[128, 512], trials=8, keep=3, target=0.95, max_steps=400)'
+ARGUMENTS = """dict(
+    optimizers=["sgd", "momentum"], batch_sizes=[128, 512], trials=8, keep=3, target=0.95, max_steps=400, search="sobol"
+)"""
 SWEEP = declare("digits", **eval(ARGUMENTS))
 PROGRAM = f"""
 import sys

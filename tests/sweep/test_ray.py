@@ -18,7 +18,7 @@ from batchlens.sweep.results import read_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("ray")]
 
-SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[16, 64], trials=8, keep=5, max_steps=2000)
+SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[16, 64], trials=8, keep=5, max_steps=2000, search="sobol")
 
 
 @pytest.fixture

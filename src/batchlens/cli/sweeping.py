@@ -12,7 +12,20 @@ import batchlens as bl
 from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import Lines, is_watched, progress_bar
-from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, plain, print_json, print_table, say
+from batchlens.cli.terminal import (
+    DURATION,
+    NUMBER,
+    PART,
+    WHOLE,
+    WHOLES,
+    Names,
+    columns_of,
+    plain,
+    print_json,
+    print_table,
+    say,
+)
+from batchlens.optimizers import is_averaged
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -30,26 +43,38 @@ _FILE = click.Path(path_type=Path)
 @click.option("--optimizers", type=Names(), required=True, help="sgd,momentum,kfac,...; each also with +ema.")
 @click.option("--batch-sizes", type=WHOLES,
               help="16,64,256 or 16..4096 for each doubling; the workload's by default.")  # fmt: skip
-@click.option("--trials", type=WHOLE, help="Of each optimizer and batch size; the workload's by default.")
+@click.option("--search", type=click.Choice(["guided", "sobol"]), default="guided", show_default=True,
+              help="Rounds that learn from those before, or independent points as in the paper.")  # fmt: skip
+@click.option("--trials", type=WHOLE,
+              help="Of each optimizer and batch size; 29 by default, the workload's with sobol.")  # fmt: skip
+@click.option("--seeds", type=WHOLE, help="Fresh ones that report what guided search has chosen; 5 by default.")
 @click.option("--store", type=_FILE, required=True, help="File that keeps the sweep; made where there is none.")
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
               help="As published, or narrower with an easier target.")  # fmt: skip
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of the search and of the runs.")
 @click.option("--target", type=NUMBER, help="Metric to reach; the workload's by default.")
-@click.option("--target-on", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
-              help="Where the target is to be reached.")  # fmt: skip
+@click.option("--target-on", type=click.Choice(["validation", "train", "train-loss"]), default="validation",
+              show_default=True, help="What is to reach it: the metric, or the training loss.")  # fmt: skip
+@click.option("--also-targets", type=Names(), default=[],
+              help="Others to note on the way, such as train-loss:0.3,validation:0.97.")  # fmt: skip
+@click.option("--confirm-target", is_flag=True, help="Two evaluations in a row must meet a target.")
 @click.option("--max-steps", type=WHOLE, help="Step budget of a run; the workload's by default.")
 @click.option("--keep", type=WHOLE, default=5, show_default=True,
-              help="How many of the best trials are known exactly; slower ones may be cut short.")  # fmt: skip
+              help="With sobol: how many of the best trials are known exactly; others may be cut short.")  # fmt: skip
 @click.option(
     "--repeats",
     type=WHOLE,
     default=0,
     show_default=True,
-    help="With how many other seeds each winner is trained again.",
+    help="With sobol: with how many other seeds each winner is trained again.",
 )
 @click.option("--no-pruning", is_flag=True, help="Let every trial run to its end; the winners are the same.")
-@click.option("--extend", is_flag=True, help="Widen search spaces near whose edge the winner is.")
+@click.option("--extend/--no-extend", default=None,
+              help="Whether a search may leave its space; by default it may, but not a shard of sobol.")  # fmt: skip
+@click.option("--precision", type=PART,
+              help="Half the interval of steps that is enough, such as 5%: as many seeds as it takes.")  # fmt: skip
+@click.option("--time-budget", type=DURATION,
+              help="90s, 20m or 3h, after which no trial is started; what is left goes to more seeds.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Run trials again that failed in earlier runs.")
 @click.option("--take-over", is_flag=True,
               help="Take the store from another sweep at once; that one can write no more.")  # fmt: skip
@@ -57,7 +82,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--ray", help="Address of a Ray cluster to run on instead, or auto.")
 @click.option("--cpus", type=WHOLE, default=1, show_default=True, help="Of each trial.")
 @click.option("--gpus", type=NUMBER, default=0, show_default=True, help="Of each trial.")
-@click.option("--shard", help="I/N: only every N-th trial, from the I-th on.")
+@click.option("--shard", help="I/N: only every N-th family of optimizers, with sobol every N-th trial.")
 @click.option("--device", help="cpu, cuda or mps; cpu by default, with --gpus cuda.")
 @data_dir_option
 @json_option
@@ -67,12 +92,13 @@ def sweep_command(
     """Tune every optimizer at every batch size.
 
     WORKLOAD is as for `batchlens train`. The sweep is kept in one file, and running it means filling in what is
-    missing: after Ctrl-C or a crash run the same again. More --trials add only those; anything else that differs is
-    refused.
+    missing: after Ctrl-C or a crash run the same again. More --seeds, or with sobol more --trials, add only those;
+    anything else that differs is refused.
 
     \b
     Examples:
-      batchlens sweep digits --optimizers sgd,momentum --batch-sizes 16..1024 --trials 20 --store digits.sqlite
+      batchlens sweep digits --optimizers sgd,momentum --batch-sizes 16..1024 --store digits.sqlite
+      batchlens sweep digits --optimizers adam --precision 5% --time-budget 20m --store adam.sqlite
       batchlens report digits.sqlite
     """
     import_extra("torch")
@@ -98,7 +124,8 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
     FILE is what `batchlens sweep --store` made; the sweep may still be running.
 
     For every optimizer the critical batch size by three definitions, as in `batchlens fit`, with 95% intervals from
-    resampling the trials; a ? is an end that they leave open.
+    the scatter of the fresh seeds, of sobol from resampling the trials; a ? is an end that they leave open. Steps are
+    the geometric mean of fresh seeds with its 90% interval, of sobol those of the best trial.
 
     \b
     Examples:
@@ -170,31 +197,65 @@ def _print_critical(sweep: "SweepResult") -> None:
 
 
 def _print_cells(sweep: "SweepResult") -> None:
+    from batchlens.report._sweep.page import target_words
+
     declaration = sweep.declaration
-    where = f"{declaration.target:g} on the {declaration.target_on} set"
-    repeated = any(cell.result.repeats for cell in sweep.cells)
-    rows = [_cell_row(cell, repeated) for cell in sweep.cells]
-    print_table(f"{declaration.workload} ({declaration.size}): fewest steps to {where}", columns_of(rows))
+    if declaration.search == "guided":
+        averages = any(is_averaged(name) for name in declaration.optimizers)
+        rows, what = [_guided_row(cell, averages) for cell in sweep.cells], "steps of fresh seeds"
+    else:
+        repeated = any(cell.result.repeats for cell in sweep.cells)
+        rows, what = [_cell_row(cell, repeated) for cell in sweep.cells], "fewest steps"
+    print_table(f"{declaration.workload} ({declaration.size}): {what} to {target_words(declaration)}", columns_of(rows))
     for optimizer, notes in sweep.notes.items():
         for note in notes:
             say(f"{optimizer}: {note}.")
 
 
 def _cell_row(cell: "MeasuredCell", repeated: bool) -> dict[str, Any]:
-    from batchlens.report._sweep.page import settings_words
-
-    none = {"not_reached": "no winner", "unfinished": "unfinished"}
-    steps = none.get(cell.status, cell.steps)
-    if cell.steps is not None and not cell.result.complete:
-        steps = f"{cell.steps:,} (unfinished)"
-    others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}
     seeds = ", ".join("-" if steps is None else f"{steps:,}" for steps in cell.result.repeat_steps())
     return {
         "optimizer": cell.result.cell.optimizer,
         "batch_size": cell.batch_size,
-        "steps": steps,
+        "steps": _steps(cell),
         "95% interval": "" if cell.interval is None else str(cell.interval),
         **({"other_seeds": seeds} if repeated else {}),
+        **_settings(cell),
+    }
+
+
+def _guided_row(cell: "MeasuredCell", averages: bool) -> dict[str, Any]:
+    """The mean of fresh seeds with its interval, and beside it the search's own minimum, which luck had a part in."""
+    reported = cell.result.reported
+    return {
+        "optimizer": cell.result.cell.optimizer,
+        "batch_size": cell.batch_size,
+        "steps": _steps(cell),
+        "90% interval": "" if cell.interval is None else str(cell.interval),
+        "seeds": len(cell.result.repeats),
+        "search_minimum": None if reported is None else _steps_words(reported.minimum),
+        **({"weights": "" if reported is None else reported.weights} if averages else {}),
+        **_settings(cell),
+    }
+
+
+def _steps(cell: "MeasuredCell") -> str:
+    if cell.steps is None:
+        return {"not_reached": "no winner"}.get(cell.status, "unfinished")
+    return _steps_words(cell.steps) + ("" if cell.result.complete else " (unfinished)")
+
+
+def _steps_words(steps: float) -> str:
+    from batchlens.report._sweep.page import steps_words
+
+    return steps_words(steps)
+
+
+def _settings(cell: "MeasuredCell") -> dict[str, Any]:
+    from batchlens.report._sweep.page import settings_words
+
+    others = {name: value for name, value in cell.settings.items() if name != "learning_rate"}
+    return {
         "learning_rate": cell.settings.get("learning_rate"),
         "other_settings": settings_words(others),
         "flags": "; ".join(cell.result.flags),
@@ -222,7 +283,7 @@ def _show(workload: str, now: "Progress") -> "Group":
 
     cells = {entry.cell: entry for entry in now.cells}
     sizes = sorted({cell.batch_size for cell in cells})
-    table = Table("best steps", *(f"{size:,}" for size in sizes))
+    table = Table("steps", *(f"{size:,}" for size in sizes))
     for column in table.columns[1:]:
         column.justify = "right"
     for optimizer in dict.fromkeys(cell.optimizer for cell in cells):
@@ -240,9 +301,10 @@ def _line(workload: str, now: "Progress") -> str:
 
 
 def _best(entry: "CellProgress") -> "Text":
-    """Bold once the search is complete."""
+    """Steps so far, and how uncertain they are once there are seeds to tell; bold once the search is complete."""
     from rich.text import Text
 
     if entry.best_steps is None:
         return Text("none" if entry.complete else f"{entry.counted}/{entry.trials}")
-    return Text(f"{entry.best_steps:,}", "bold" if entry.complete else "")
+    within = "" if entry.uncertainty is None else f" ±{entry.uncertainty:.0%}"
+    return Text(f"{_steps_words(entry.best_steps)}{within}", "bold" if entry.complete else "")

@@ -94,12 +94,44 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         return names
 
 
+class Part(Number):
+    """A part of something: 5% or 0.05."""
+
+    name = "part"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        if not isinstance(value, str) or not value.endswith("%"):
+            return super().convert(value, param, context)
+        try:
+            return float(value[:-1]) / 100
+        except ValueError:
+            raise _bad(param, "such as 5% or 0.05", value) from None
+
+
+class Duration(Number):
+    """Seconds: 90, 90s, 20m or 3h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        try:
+            if isinstance(value, str) and value[-1:] in _SECONDS:
+                return float(value[:-1]) * _SECONDS[value[-1]]
+            return float(value)
+        except ValueError:
+            raise _bad(param, "such as 90s, 20m or 3h", value) from None
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
 def _bad(param: click.Parameter | None, wanted: str, got: object) -> click.UsageError:
     option = param.opts[0] if param else "value"
     return click.UsageError(f"{option} must be {wanted}, got {got or 'nothing'}.")
 
 
 NUMBER, NUMBER_OR_TUNED, WHOLE, NUMBERS, WHOLES = Number(), NumberOrTuned(), Whole(), Numbers(), Numbers(whole=True)
+PART, DURATION = Part(), Duration()
 
 
 def print_json(document: Any) -> None:
