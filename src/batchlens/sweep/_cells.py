@@ -13,9 +13,9 @@ from batchlens._arrays import FloatArray
 from batchlens.optimizers import contained_in
 from batchlens.scaling._intervals import Interval
 from batchlens.sweep._declaration import Cell, Declaration
-from batchlens.sweep._guided import FINALIST, Guided, rounds_of
+from batchlens.sweep._guided import FINALIST, Guided
 from batchlens.sweep._guiding import DEFAULTS
-from batchlens.sweep._reporting import mean_steps, steps_interval
+from batchlens.sweep._reporting import mean_steps, seed_steps, steps_interval
 from batchlens.sweep._search import EDGE, Edge, Search, counted, group, ranked
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Trial
@@ -226,7 +226,7 @@ def _guided_result(cell: Cell, guided: Guided, trials: list[Trial]) -> CellResul
         key=lambda trial: guided.crossing(trial, cell.optimizer) or 0.0,
         default=None,
     )
-    winner = next((trial for trial in reports if trial.steps is not None), best)
+    winner = next((trial for trial in reports if trial.steps is not None), None) if reports else best
     edges = () if winner is None else _outer_edges(winner.position)
     budget = guided.declaration.budget(cell.batch_size)
     return CellResult(
@@ -250,11 +250,9 @@ def _reported(cell: Cell, guided: Guided, reports: list[Trial]) -> Reported | No
     choice, steps = guided.chosen(cell), mean_steps(reports)
     if choice is None or steps is None:
         return None
-    known = guided.known(cell, len(rounds_of(guided.declaration.trials)))
-    seeds = tuple(trial.interpolated if trial.steps is not None else None for trial in reports)
-    minimum = known[0] if known else steps
+    seeds = tuple(seed_steps(trial) for trial in reports)
     also = {target: _by_product(cell, guided, reports, target) for target in guided.declaration.also_targets}
-    return Reported(steps, steps_interval(reports), seeds, choice.weights, minimum, also)
+    return Reported(steps, steps_interval(reports), seeds, choice.weights, guided.fewest(cell) or steps, also)
 
 
 def _by_product(cell: Cell, guided: Guided, reports: list[Trial], target: str) -> ByProduct:
@@ -273,7 +271,7 @@ def _guided_flags(
     flags = [f"the chosen {edge.setting} is beyond the {edge.side} end of its range" for edge in edges]
     if not complete:
         flags.append("not all trials have been run")
-    elif winner is None:
+    elif winner is None and not reports:
         flags.append("no trial reached the target")
     if failed := [trial for trial in trials if trial.status == "failed"]:
         flags.append(f"{len(failed)} trials failed, the first with: {failed[0].reason}")

@@ -80,6 +80,7 @@ class Declaration:
         seeds: with how many fresh seeds guided search trains what it has chosen, at least.
         also_targets: such as "train-loss 0.3", noted on the way.
         confirm_target: whether two evaluations in a row must meet the target.
+        precision: half the interval of a guided cell's log steps that is enough, instead of a number of seeds.
     """
 
     workload: str
@@ -98,6 +99,7 @@ class Declaration:
     seeds: int = 0
     also_targets: tuple[str, ...] = ()
     confirm_target: bool = False
+    precision: float | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("optimizers", self.optimizers), ("batch_sizes", self.batch_sizes)):
@@ -170,7 +172,8 @@ class Declaration:
 
     def differences(self, other: "Declaration") -> list[str]:
         """What the two do not share, beside the number of trials and of seeds: "seed is 0, not 1"."""
-        names = [field.name for field in fields(self) if field.name not in ("trials", "seeds", "spaces", "source")]
+        apart = ("trials", "seeds", "precision", "spaces", "source")
+        names = [field.name for field in fields(self) if field.name not in apart]
         if self._is_same_file(other):
             names.remove("workload")
         found = [

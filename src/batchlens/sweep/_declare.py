@@ -113,13 +113,19 @@ def declare(
         },
         source=found.source if named else _digest(found),
         search=search,
-        seeds=(SEEDS if guided else 0) if seeds is None else require_whole("seeds", seeds),
+        seeds=_seeds(guided, seeds),
         also_targets=tuple(str(entry) for entry in also),
         confirm_target=require_flag("confirm_target", confirm_target),
     )
     sweep = DeclaredSweep(declaration, found, named)
     _try_out(sweep)
     return sweep
+
+
+def _seeds(guided: bool, seeds: int | None) -> int:
+    if not guided and seeds:
+        raise ValueError("`seeds` is for guided search; sobol trains its winners again with `repeats`.")
+    return (SEEDS if guided else 0) if seeds is None else require_whole("seeds", seeds)
 
 
 def _is_published(workload: Workload) -> bool:

@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -97,7 +97,7 @@ def fill(
     shuffle: int | None = None,
 ) -> Summary:
     """Runs what is missing of a declared sweep into the store at `path`; arguments as for `run_sweep`."""
-    declaration = sweep.declaration
+    declaration = replace(sweep.declaration, precision=precision)
     repeats = require_whole("repeats", repeats)
     pruning, retry_failed = require_flag("pruning", pruning), require_flag("retry_failed", retry_failed)
     guided = declaration.search == "guided"
@@ -138,7 +138,7 @@ def fill(
                 reach,
                 shard=shard,
                 extend=extend,
-                precision=precision,
+                pruning=pruning,
                 endless=time_budget is not None and precision is None,
                 shuffle=shuffle,
             )

@@ -19,12 +19,15 @@ from typing import NamedTuple
 from batchlens._grid import next_wide_rung
 from batchlens.optimizers import OPTIMIZERS, averaged, base_of, is_averaged
 from batchlens.sweep._declaration import Cell, Declaration
+from batchlens.sweep._reporting import half_width
 from batchlens.sweep._trial import Key, Trial
 
 PLAIN = "plain"
 # Numbers from here on are finalists; their repeats 1, 2 and 3 choose, later ones report.
 FINALIST = 100_000
 FINALISTS, CHOOSING = 2, 3
+# Seeds that report where a precision is asked for: at least, and at most.
+LEAST_SEEDS, MOST_SEEDS = 3, 64
 # How many of the best trials of a cell are known exactly.
 KEEP = 4
 # Trials of a first race wait for one another from this step on, and again after it has grown by this much.
@@ -81,6 +84,7 @@ class Guided:
         self._finals: dict[Cell, list[Key]] = {}
         self._limits: dict[tuple[Cell, int], int | None] = {}
         self._rounds_done: dict[str, int] = {}
+        self._fewest: dict[Cell, float | None] = {}
         for trial in trials:
             self.add(trial)
 
@@ -214,10 +218,26 @@ class Guided:
         if len(trials) < CHOOSING:
             return
         found = [trial.crossings.get(self.declaration.main_target, {}) for trial in trials]
-        every = dict.fromkeys(name for crossings in found for name in crossings)
+        every = list(dict.fromkeys(name for crossings in found for name in crossings)) or [PLAIN]
+        patience = self.patience(cell, "choose")
         for name in every if is_averaged(cell.optimizer) else [PLAIN]:
-            logs = [_log_steps(trial, by, name) for trial, by in zip(trials, found, strict=True)]
+            logs = [_log_steps(trial, by, name, patience) for trial, by in zip(trials, found, strict=True)]
             yield Choice(number, name, fmean(logs))
+
+    def patience(self, cell: Cell, what: str) -> int:
+        """The step beyond which a finalist, or a seed that reports, is given up."""
+        fewest = self.fewest(cell)
+        return self.declaration.budget(cell.batch_size) if fewest is None else math.ceil(PATIENCE[what] * fewest)
+
+    def fewest(self, cell: Cell) -> float | None:
+        """The fewest steps of a search; worked out once where all its rounds are done."""
+        if cell in self._fewest:
+            return self._fewest[cell]
+        rounds = len(rounds_of(self.declaration.trials))
+        found = min(self.known(cell, rounds), default=None)
+        if self.family_round(cell.optimizer) == rounds:
+            self._fewest[cell] = found
+        return found
 
     def finalists_done(self, cell: Cell, count: int) -> bool:
         """Whether so many finalists have been trained with all their seeds."""
@@ -233,9 +253,22 @@ class Guided:
         rounds = len(rounds_of(self.declaration.trials))
         if self.family_round(cell.optimizer) < rounds:
             return False
-        if not self.known(cell, rounds):
+        if self.fewest(cell) is None:
             return True
-        return self.chosen(cell) is not None and len(self.reports(cell)) >= self.declaration.seeds
+        return self.chosen(cell) is not None and len(self.reports(cell)) >= self.seeds(cell)
+
+    def seeds(self, cell: Cell) -> int:
+        """How many fresh seeds a cell should have, from what those that have ended say."""
+        wanted, precision = self.declaration.seeds, self.declaration.precision
+        if precision is None:
+            return wanted
+        reports = self.reports(cell)
+        if len(reports) < LEAST_SEEDS:
+            return LEAST_SEEDS
+        width = half_width(reports)
+        if width is None:  # a seed that missed the target leaves the interval open, whatever others say
+            return max(wanted, LEAST_SEEDS)
+        return len(reports) if width <= precision else min(len(reports) + 1, MOST_SEEDS)
 
     def reports(self, cell: Cell) -> list[Trial]:
         """The chosen finalist's runs with fresh seeds, by seed."""
@@ -254,10 +287,14 @@ class Choice(NamedTuple):
     log_steps: float
 
 
-def _log_steps(trial: Trial, crossings: Mapping[str, tuple[int, float]], name: str) -> float:
-    """Of weights that had not arrived when the run ended, those steps and half as many again."""
-    steps = crossings[name][1] if name in crossings else 1.5 * max(trial.steps_taken, 1)
-    return math.log(max(steps, 1e-3))
+def _log_steps(trial: Trial, crossings: Mapping[str, tuple[int, float]], name: str, patience: int) -> float:
+    """Of weights that had not arrived when the run ended, those steps and half as many again.
+
+    A run that diverged or failed never arrives: early or late, it counts as one given up.
+    """
+    if name in crossings:
+        return math.log(max(crossings[name][1], 1e-3))
+    return math.log(1.5 * max(trial.steps_taken, patience if trial.status != "reached" else 1))
 
 
 def _rung_beyond(limit: int) -> int:

@@ -14,7 +14,7 @@ from batchlens.sweep._guided import (
     CHOOSING,
     FINALIST,
     FINALISTS,
-    PATIENCE,
+    MOST_SEEDS,
     Choice,
     Guided,
     pauses,
@@ -32,15 +32,14 @@ from batchlens.training.spaces import Range
 _MEMORIES = ("momentum", "beta1")
 # Before anything is known, a run is taken to be this part of its budget, and never shorter than so many steps.
 _LIKELY_PART, _SHORTEST = 1 / 20, 4
-# Seeds that report with a precision asked for: at least, and at most.
-LEAST_SEEDS, MOST_SEEDS = 3, 64
+_ROUNDING = 1e-14
 
 
 class GuidedQueue:
     """The trials of a guided sweep: ended, running, waiting for others and open.
 
-    `precision` ends the fresh seeds of a cell as soon as half its interval is within it, and gives it more until then.
-    `endless` goes on with seeds for the cell that is least certain, until whoever asks has had enough.
+    Without `pruning` trials of the search run to their ends; what counts of them is the same. `endless` goes on with
+    seeds for the cell that is least certain once nothing else is open, until whoever asks has had enough.
     """
 
     def __init__(
@@ -52,12 +51,12 @@ class GuidedQueue:
         *,
         shard: Shard | None = None,
         extend: bool = True,
-        precision: float | None = None,
+        pruning: bool = True,
         endless: bool = False,
         shuffle: int | None = None,
     ) -> None:
         self.declaration, self.spaces, self.reach, self.extend = declaration, spaces, reach, extend
-        self.precision, self.endless = precision, endless
+        self.pruning, self.endless = pruning, endless
         self.guided = Guided(declaration, trials)
         self.running: dict[Key, Task] = {}
         self.changes = Counter[Cell]()
@@ -77,7 +76,7 @@ class GuidedQueue:
     @property
     def open_count(self) -> int:
         """How many trials could be started now."""
-        return sum(len(self._open(cell)) for cell in self._cells)
+        return sum(len(self._open(cell)) for cell in self._cells) or len(self._extra())
 
     def take(self) -> Task | None:
         """The trial to start next; None where nothing can be started for now."""
@@ -87,9 +86,12 @@ class GuidedQueue:
         for cell in cells:
             if keys := self._open(cell):
                 key = keys[0] if self._random is None else self._random.choice(keys)
-                task = self.running[key] = self._task(key)
-                return task
-        return None
+                return self._start(key)
+        return next((self._start(key) for key in self._extra()), None)
+
+    def _start(self, key: Key) -> Task:
+        task = self.running[key] = self._task(key)
+        return task
 
     def give_back(self, key: Key) -> None:
         """A trial that was started and has to be run again: after the others, which may fare better."""
@@ -133,7 +135,7 @@ class GuidedQueue:
 
     def _round_open(self, cell: Cell, round_: int) -> list[Key]:
         keys = [key for key in self.guided.round_keys(cell, round_) if key not in self.ended]
-        if not keys or self.guided.limit(cell, round_) is not None:
+        if not keys or not self.pruning or self.guided.limit(cell, round_) is not None:
             return keys
         stage = min(self._stage(key) for key in keys)  # a race: those that are behind
         return [key for key in keys if self._stage(key) == stage]
@@ -153,24 +155,22 @@ class GuidedQueue:
         choice = self.guided.chosen(cell)
         if choice is None:
             return []
-        return [Key(*cell, choice.number, CHOOSING + seed) for seed in range(1, self._seeds(cell) + 1)]
+        return [Key(*cell, choice.number, CHOOSING + seed) for seed in range(1, self.guided.seeds(cell) + 1)]
 
-    def _seeds(self, cell: Cell) -> int:
-        """How many fresh seeds a cell should have by now."""
-        reports = self.guided.reports(cell)
-        wanted = self.declaration.seeds
-        if self.precision is not None:
-            width = half_width(reports)
-            enough = len(reports) >= LEAST_SEEDS and width is not None and width <= self.precision
-            wanted = len(reports) if enough else max(LEAST_SEEDS, len(reports) + 1)
-        if self.endless and len(reports) >= wanted and cell == self._least_certain():
-            wanted = len(reports) + 1
-        return min(wanted, MOST_SEEDS)
-
-    def _least_certain(self) -> Cell | None:
-        widths = {cell: half_width(self.guided.reports(cell)) for cell in self._cells}
-        told = {cell: width for cell, width in widths.items() if width is not None}
-        return max(told, key=lambda cell: told[cell], default=None)
+    def _extra(self) -> list[Key]:
+        """One more seed of the cell that is least certain, where that is asked for; those that run count as ended."""
+        widths: dict[Key, float] = {}
+        for cell in self._cells if self.endless else ():
+            reports = self.guided.reports(cell)
+            running = [key for key in self.running if key.cell == cell]
+            width, count = half_width(reports), len(reports) + len(running)
+            if width is not None and count < MOST_SEEDS:
+                taken = {trial.key for trial in reports}.union(running)
+                key = reports[0].key._replace(repeat=CHOOSING + 1)
+                while key in taken:
+                    key = key._replace(repeat=key.repeat + 1)
+                widths[key] = width * math.sqrt(len(reports) / count)
+        return sorted(widths, key=lambda key: widths[key], reverse=True)[:1]
 
     def _task(self, key: Key) -> Task:
         guided, budget = self.guided, self.declaration.budget(key.batch_size)
@@ -178,9 +178,9 @@ class GuidedQueue:
             return self._final_task(key)
         round_ = guided.round_of(key)
         position = self._position(key, round_)
-        limit = guided.limit(key.cell, round_)
+        limit = guided.limit(key.cell, round_) if self.pruning else None
         stage = self._stage(key)
-        waits = pauses(budget)[stage : stage + 1] if limit is None else []
+        waits = pauses(budget)[stage : stage + 1] if limit is None and self.pruning else []
         return Task(
             key=key,
             position=position,
@@ -193,7 +193,6 @@ class GuidedQueue:
         )
 
     def _final_task(self, key: Key) -> Task:
-        known = self.guided.known(key.cell, len(rounds_of(self.declaration.trials)))
         choosing = key.repeat <= CHOOSING
         source = self._finalists(key.cell)[key.number - FINALIST]
         settings = self._settings(key.cell, source)
@@ -210,7 +209,7 @@ class GuidedQueue:
             max_steps=self.declaration.budget(key.batch_size),
             averages=averages,
             all_targets=not choosing,
-            limit=math.ceil(PATIENCE["choose" if choosing else "report"] * known[0]),
+            limit=self.guided.patience(key.cell, "choose" if choosing else "report"),
         )
 
     def _choice(self, cell: Cell) -> Choice:
@@ -219,7 +218,9 @@ class GuidedQueue:
         return choice
 
     def _settings(self, cell: Cell, position: Mapping[str, float]) -> dict[str, float]:
-        return {name: range_.at(position[name]) for name, range_ in self.spaces[cell].items()}
+        found = {name: range_.at(position[name]) for name, range_ in self.spaces[cell].items()}
+        # 0 comes back from its place on a range as a little less or more.
+        return {name: 0.0 if abs(value) < _ROUNDING else value for name, value in found.items()}
 
     def _position(self, key: Key, round_: int) -> dict[str, float]:
         names = sorted(self.spaces[key.cell])
@@ -288,7 +289,10 @@ class GuidedQueue:
         ranked = best_guess([math.log(entry.batch_size) for entry in cells], seen, ends).cells[cells.index(cell)]
         points = [seen[cells.index(cell)][entry.number].point for entry in ranked]
         names = sorted(self.spaces[cell])
-        return [dict(zip(names, point, strict=True)) for point in list(dict.fromkeys(points))[:FINALISTS]]
+        found = [dict(zip(names, point, strict=True)) for point in list(dict.fromkeys(points))[:FINALISTS]]
+        # Those that have been started stay, even if trials that had failed have been run again since.
+        started = {key.number - FINALIST: self.ended[key].position for key in self.guided.finals(cell)}
+        return [dict(started.get(place, position)) for place, position in enumerate(found)]
 
 
 def _owns(shard: Shard | None, declaration: Declaration, cell: Cell) -> bool:

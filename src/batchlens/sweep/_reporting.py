@@ -12,9 +12,14 @@ from batchlens.sweep._trial import Trial
 LEVEL = 0.9
 
 
+def seed_steps(trial: Trial) -> float | None:
+    """What a seed took; None where it missed the target."""
+    return None if trial.steps is None else max(trial.interpolated or float(trial.steps), 1e-3)
+
+
 def log_steps(reports: Sequence[Trial]) -> list[float]:
     """Of those that reached the target."""
-    return [math.log(max(trial.interpolated or trial.steps or 0, 1e-3)) for trial in reports if trial.steps is not None]
+    return [math.log(steps) for steps in map(seed_steps, reports) if steps is not None]
 
 
 def mean_steps(reports: Sequence[Trial]) -> float | None:

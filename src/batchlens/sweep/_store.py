@@ -318,7 +318,7 @@ class Store:
             raise BatchlensError(f"{self.path} was made for {here.trials} trials, which its rounds follow from.")
         if asked.trials < here.trials:
             raise BatchlensError(f"{self.path} was made for {here.trials} trials; it cannot be cut to {asked.trials}.")
-        if (asked.trials, asked.seeds) != (here.trials, here.seeds):
+        if (asked.trials, asked.seeds, asked.precision) != (here.trials, here.seeds, here.precision):
             self._connection.execute("UPDATE meta SET value = ? WHERE name = 'declaration'", (asked.as_json(),))
 
     def _version(self) -> int | None:
