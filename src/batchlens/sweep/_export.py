@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchlens.errors import BatchlensError
-from batchlens.sweep._cells import CellResult, Reported
+from batchlens.sweep._cells import CellResult
 
 if TYPE_CHECKING:
     import pandas
@@ -17,7 +17,7 @@ def results_table(results: Sequence[CellResult]) -> "pandas.DataFrame":
 
     rows = []
     for result in results:
-        winner, reported = result.winner, result.reported
+        winner = result.winner
         rows.append(
             {
                 "optimizer": result.cell.optimizer,
