@@ -93,10 +93,15 @@ class Average:
     def update(self, step: int, tensors: Sequence[Tensor]) -> None:
         """Takes in the weights after `step` steps."""
         self._kept *= 1 - self.averaging.weight(step)
-        if self.pauses and step < self._due:
-            return
+        if not self.pauses or step >= self._due:
+            self._due = step + self.averaging.pause(step)
+            self.catch_up(tensors)
+
+    def catch_up(self, tensors: Sequence[Tensor]) -> None:
+        """Takes in the present weights for all the steps since the last time: before anyone looks, it must not lag."""
         weight, self._kept = 1 - self._kept, 1.0
-        self._due = step + self.averaging.pause(step)
+        if not weight:
+            return
         with torch.no_grad():
             torch._foreach_lerp_(self._averaged, [tensors[index] for index in self._real], weight)
             for index in self._other:

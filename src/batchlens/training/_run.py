@@ -262,6 +262,8 @@ class Run:
         if not self.looks.due(self.step):
             return False
         with self.clock.evaluation():
+            for average in self.averages.values():
+                average.catch_up(self.tensors)
             weights = {PLAIN: self.tensors, **{name: average.tensors for name, average in self.averages.items()}}
             return self.looks.take(self.step, weights)
 
