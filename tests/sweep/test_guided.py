@@ -48,7 +48,7 @@ from tests.sweep.guided_simulation import (
     steps_of,
 )
 
-DECLARATION = make_declaration(trials=14)
+DECLARATION = make_declaration(trials=24)
 KILLS = 20
 
 
@@ -97,19 +97,34 @@ def test_kills_change_nothing(wanted: dict[object, object], checkpoints: bool) -
     assert found(DECLARATION, kept) == wanted
 
 
-def test_a_race_that_went_further_than_it_had_to_changes_nothing(wanted: dict[object, object]) -> None:
-    """Checkpoints of another time, far beyond every pause."""
-    random = Random(1)
-    keys = [Key(*cell, number) for cell in DECLARATION.cells for number in range(6)]
-    rungs = [0, *pauses(BUDGET)]
-    world = World(reached={key: random.choice(rungs) for key in keys})
+def test_a_race_that_went_further_than_it_had_to_changes_nothing(
+    trials: list[Trial], wanted: dict[object, object]
+) -> None:
+    """Every run has a checkpoint from just before it arrives: some arrive now, but after their horizon."""
+    first = rounds_of(DECLARATION.trials)[0]
+    raced = [trial for trial in trials if trial.key.number < first and trial.key.optimizer != "sgd+ema"]
+    world = World()
+    for trial in raced:
+        arrives = min(steps_of(trial.key, dict(trial.settings), trial.seed), BUDGET)
+        world.reached[trial.key] = max((pause for pause in pauses(BUDGET) if pause < arrives), default=0)
     kept = finish(DECLARATION, world)
     guided = Guided(DECLARATION, kept)
-    beyond = [
-        trial for trial in kept if trial.key in keys and trial.steps_taken > 1.5 * guided.horizon(trial.key.cell, 0)
-    ]
-    assert beyond
+    steps = {trial.key: guided.trials[trial.key].steps or 0 for trial in raced}
+    assert any(steps[trial.key] > guided.horizon(trial.key.cell, 0) for trial in raced)
     assert found(DECLARATION, kept) == wanted
+
+
+def test_trials_of_a_race_wait_for_the_slowest() -> None:
+    declaration = make_declaration(("sgd",), sizes=(8,), trials=12)
+    queue, (first, second, *_) = make_queue(declaration), pauses(BUDGET)
+    tasks = [task for task in (queue.take() for _ in range(rounds_of(12)[0])) if task is not None]
+    assert [task.pause for task in tasks] == [first] * rounds_of(12)[0]
+    for task in tasks:
+        assert queue.take() is None
+        queue.pause(task.key, {"steps_taken": first})
+    after = queue.take()
+    assert after is not None
+    assert after.pause == second
 
 
 def test_nothing_is_left_to_do_in_the_end(trials: list[Trial]) -> None:
@@ -160,9 +175,9 @@ def test_finer_shards_are_refused(tmp_path: Path) -> None:
 def test_another_number_of_trials_is_another_search(tmp_path: Path) -> None:
     with Store.open_to_write(tmp_path / "a", DECLARATION):
         pass
-    with pytest.raises(BatchlensError, match="was made for 14 trials, which its rounds follow from"):
-        Store.open_to_write(tmp_path / "a", make_declaration(trials=15))
-    with Store.open_to_write(tmp_path / "a", make_declaration(trials=14, seeds=9, precision=0.1)) as store:
+    with pytest.raises(BatchlensError, match="was made for 24 trials, which its rounds follow from"):
+        Store.open_to_write(tmp_path / "a", make_declaration(trials=25))
+    with Store.open_to_write(tmp_path / "a", make_declaration(trials=24, seeds=9, precision=0.1)) as store:
         assert (store.declaration.seeds, store.declaration.precision) == (9, 0.1)
 
 
