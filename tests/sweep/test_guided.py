@@ -462,6 +462,14 @@ def test_a_sweep_of_digits(tmp_path: Path) -> None:
     assert again.curves() == result.curves()
 
 
+def test_no_trial_is_started_after_the_time_budget(tmp_path: Path) -> None:
+    sweep = declare(replace(bl.find_workload("digits"), name="here"), ["sgd"], batch_sizes=[64], trials=2, max_steps=5)
+    assert fill(sweep, tmp_path / "a", time_budget=1e-6).ran == 0
+    assert not bl.read_sweep(tmp_path / "a").complete
+    assert fill(sweep, tmp_path / "a", time_budget=60).ran == 2  # none reaches the target: nothing is left to do
+    assert bl.read_sweep(tmp_path / "a").complete
+
+
 # ---------------------------------------------------------------------------------------------
 # What is shown
 # ---------------------------------------------------------------------------------------------
@@ -501,7 +509,7 @@ def test_page_is_true_for_guided_stores(store: Path, tmp_path: Path) -> None:
     assert "How much the number of trials matters" not in page
     assert "from resampling" not in page
     frame = bl.read_sweep(store).to_frame()
-    assert {"search_minimum", "weights", "low", "high"} <= set(frame.columns)
+    assert {"search_steps", "weights", "low", "high"} <= set(frame.columns)
     assert (frame["low"] < frame["steps"]).all()
 
 

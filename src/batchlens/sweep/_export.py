@@ -45,7 +45,7 @@ def _steps_of(result: CellResult) -> dict[str, object]:
         "low": low,
         "high": high,
         "seeds": len(result.reported.seeds),
-        "search_minimum": result.reported.minimum,
+        "search_steps": result.reported.minimum,
         "weights": result.reported.weights,
     }
 
