@@ -41,7 +41,11 @@ def warmup_stable_decay(
     """Up in a straight line, constant, then down in a straight line to `final_fraction`."""
     rise = np.minimum(end, warmup_fraction) / warmup_fraction if warmup_fraction else np.ones_like(end)
     left = np.maximum(1.0 - begin, 0.0)
-    fall = final_fraction + (1.0 - final_fraction) * left / decay_fraction if decay_fraction else np.ones_like(begin)
+    fall = (
+        final_fraction + (1.0 - final_fraction) * np.minimum(left, decay_fraction) / decay_fraction
+        if decay_fraction
+        else np.ones_like(begin)
+    )
     return np.minimum(np.minimum(rise, 1.0), fall)
 
 

@@ -227,7 +227,7 @@ def _guided_result(cell: Cell, guided: Guided, trials: list[Trial]) -> CellResul
         default=None,
     )
     winner = next((trial for trial in reports if trial.steps is not None), None) if reports else best
-    edges = () if winner is None else _outer_edges(winner.position)
+    edges = () if winner is None else _outer_edges(winner.position, LEAVE if guided.declaration.leave else 0.0)
     budget = guided.declaration.budget(cell.batch_size)
     return CellResult(
         cell=cell,
@@ -268,7 +268,7 @@ def _by_product(cell: Cell, guided: Guided, reports: list[Trial], target: str) -
 def _guided_flags(
     complete: bool, winner: Trial | None, edges: Sequence[Edge], trials: Sequence[Trial], reports: Sequence[Trial]
 ) -> list[str]:
-    flags = [f"the chosen {edge.setting} is beyond the {edge.side} end of its range" for edge in edges]
+    flags = [f"the chosen {edge.setting} is at the {edge.side} end of what may be searched" for edge in edges]
     if not complete:
         flags.append("not all trials have been run")
     elif winner is None and not reports:
@@ -280,9 +280,9 @@ def _guided_flags(
     return flags
 
 
-def _outer_edges(position: Mapping[str, float]) -> tuple[Edge, ...]:
-    """Where a position has left the declared box as far as it may."""
-    far = LEAVE - EDGE
+def _outer_edges(position: Mapping[str, float], leave: float) -> tuple[Edge, ...]:
+    """Where a position has left the declared box about as far as it may."""
+    far = leave - EDGE
     sides = {name: "low" if value < -far else "high" if value > 1 + far else "" for name, value in position.items()}
     return tuple(Edge(name, side) for name, side in sides.items() if side)
 

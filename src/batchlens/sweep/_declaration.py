@@ -80,6 +80,7 @@ class Declaration:
         seeds: with how many fresh seeds guided search trains what it has chosen, at least.
         also_targets: such as "train-loss 0.3", noted on the way.
         confirm_target: whether two evaluations in a row must meet the target.
+        leave: whether the points of a guided search may leave the declared spaces, by a third of them.
         precision: half the interval of a guided cell's log steps that is enough, instead of a number of seeds.
     """
 
@@ -99,6 +100,7 @@ class Declaration:
     seeds: int = 0
     also_targets: tuple[str, ...] = ()
     confirm_target: bool = False
+    leave: bool = True
     precision: float | None = None
 
     def __post_init__(self) -> None:

@@ -97,11 +97,11 @@ def fill(
     shuffle: int | None = None,
 ) -> Summary:
     """Runs what is missing of a declared sweep into the store at `path`; arguments as for `run_sweep`."""
-    declaration = replace(sweep.declaration, precision=precision)
+    guided = sweep.declaration.search == "guided"
+    extend = (guided or shard is None) if extend is None else require_flag("extend", extend)
+    declaration = replace(sweep.declaration, precision=precision, leave=extend or not guided)
     repeats = require_whole("repeats", repeats)
     pruning, retry_failed = require_flag("pruning", pruning), require_flag("retry_failed", retry_failed)
-    guided = declaration.search == "guided"
-    extend = (guided or shard is None) if extend is None else require_flag("extend", extend)
     _check_search(declaration, shard, repeats, extend, precision, time_budget)
     if ray is not None and workers is not None:
         raise ValueError("`workers` is for this machine and `ray` for a cluster: give one of them.")
@@ -137,7 +137,6 @@ def fill(
                 spaces,
                 reach,
                 shard=shard,
-                extend=extend,
                 pruning=pruning,
                 endless=time_budget is not None and precision is None,
                 shuffle=shuffle,

@@ -50,12 +50,11 @@ class GuidedQueue:
         reach: Mapping[Cell, Box],
         *,
         shard: Shard | None = None,
-        extend: bool = True,
         pruning: bool = True,
         endless: bool = False,
         shuffle: int | None = None,
     ) -> None:
-        self.declaration, self.spaces, self.reach, self.extend = declaration, spaces, reach, extend
+        self.declaration, self.spaces, self.reach = declaration, spaces, reach
         self.pruning, self.endless = pruning, endless
         self.guided = Guided(declaration, trials)
         self.running: dict[Key, Task] = {}
@@ -269,7 +268,7 @@ class GuidedQueue:
         likely = known[0] if known else self.declaration.budget(cell.batch_size) * _LIKELY_PART
         ends = []
         for name in sorted(self.spaces[cell]):
-            low, high = self.reach[cell][name] if self.extend else (0.0, 1.0)
+            low, high = self.reach[cell][name] if self.declaration.leave else (0.0, 1.0)
             if name in _MEMORIES:
                 high = min(high, self.spaces[cell][name].fraction(1 - 1 / max(likely, _SHORTEST)))
             ends.append((low, high))
