@@ -87,7 +87,19 @@ def run_golden() -> dict[str, dict[str, float | None]]:
                 "steps_interpolated": record.steps_interpolated,
                 "averaged": min(averaged, default=None),
             }
+    found["sgd, long, every average"] = _long_run()
     return found
+
+
+def _long_run() -> dict[str, float | None]:
+    """One that is long enough for the slowest averages."""
+    from batchlens import train
+
+    record = train(
+        "digits", "sgd+ema", 8, {"learning_rate": 0.05}, threads=1, target_on="train-loss", target=0.1, averages="each"
+    )
+    crossings = record.crossings[f"train-loss {TARGET:g}"]
+    return {name: crossing.interpolated for name, crossing in crossings.items()}
 
 
 def write() -> None:

@@ -335,11 +335,26 @@ def test_a_seed_that_misses_ends_the_search_for_precision() -> None:
     declaration = make_declaration(("sgd",), sizes=(64,), trials=8, seeds=4, precision=1e-3)
     kept = finish(declaration, World(steps))
     (result,) = guided_results(declaration, kept)
-    assert (len(result.repeats), result.complete) == (4, True)
-    assert result.flags == ("1 of 4 seeds did not reach the target",)
+    assert (len(result.repeats), result.complete) == (LEAST_SEEDS, True)
+    assert result.flags == (f"1 of {LEAST_SEEDS} seeds did not reach the target",)
     assert result.reported is not None
     assert result.reported.interval is not None
     assert result.reported.interval.high is None
+
+
+def test_what_followed_from_a_failed_trial_is_run_again_with_it() -> None:
+    declaration = make_declaration(("sgd", "momentum"), sizes=(64,), trials=8, seeds=2)
+    guided = Guided(declaration, finish(declaration, World(steps_of)))
+    search = Key("sgd", 64, guided.rounds("sgd")[0])  # of the second round
+    void = guided.following({search})
+    assert {key.optimizer for key in void} == {"sgd", "momentum"}
+    kept = [key for key in guided.trials if key not in void]
+    assert all(key.number < FINALIST and guided.round_of(key) <= 1 for key in kept)
+    chosen = guided.chosen(search.cell)
+    assert chosen is not None
+    final = Key("sgd", 64, chosen.number, 1)
+    assert guided.following({final}) == {trial.key for trial in guided.reports(search.cell)}
+    assert not guided.following({final._replace(repeat=CHOOSING + 1)})
 
 
 def test_endless_seeds_go_to_the_widest_interval() -> None:

@@ -98,10 +98,16 @@ def measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: D
         statuses=[cell.status if cell.result.complete else UNFINISHED for cell in cells],
         intervals=[cell.interval for cell in cells],
     )
-    told = all(cell.interval is not None for cell in cells if cell.steps is not None)
+    told = all(_is_told(cell) for cell in cells if cell.steps is not None)
     found = [curve.critical_batch_size(definition) for definition in DEFINITIONS]
     estimates = tuple(Estimate(value, _critical_interval(value, curve, resampled) if told else None) for value in found)
     return MeasuredCurve(curve, estimates, cells)
+
+
+def _is_told(cell: MeasuredCell) -> bool:
+    """Whether resampling says how sure a cell is; seeds that missed the target leave that open."""
+    reported = cell.result.reported
+    return cell.interval is not None and (reported is None or cell.interval.high is not None)
 
 
 def _steps_interval(result: CellResult, resampled: FloatArray) -> Interval | None:

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from batchlens.sweep._declaration import Cell, Declaration, Shard
 from batchlens.sweep._declare import DeclaredSweep
 from batchlens.sweep._executors.executor import Ended, Executor
 from batchlens.sweep._executors.local import LocalExecutor
+from batchlens.sweep._guided import Guided
 from batchlens.sweep._guided_queue import GuidedQueue
 from batchlens.sweep._progress import Progress, meter_of
 from batchlens.sweep._queue import Queue
@@ -126,7 +127,7 @@ def fill(
     take_over = require_flag("take_over", take_over)
     with Store.open_to_write(path, declaration, "" if shard is None else str(shard), take_over) as store:
         if retry_failed:
-            store.drop_failed()
+            store.drop(_to_retry(declaration, store.read_trials()))
         spaces = {cell: sweep.space(cell) for cell in declaration.cells}
         reach = {cell: sweep.reach(cell) for cell in declaration.cells}
         queue: AnyQueue
@@ -163,6 +164,12 @@ def fill(
         ):  # what is left there is of runs that have ended
             shutil.rmtree(surroundings.checkpoints, ignore_errors=True)
         return running.summary()
+
+
+def _to_retry(declaration: Declaration, trials: Sequence[Trial]) -> set[Key]:
+    """The trials that failed, and of a guided search what followed from them."""
+    failed = {trial.key for trial in trials if trial.status == "failed"}
+    return failed | Guided(declaration, trials).following(failed) if declaration.search == "guided" else failed
 
 
 def _make_executor(
@@ -305,13 +312,13 @@ class _Sweep:
         before = self.queue.limit(ended.key.cell)
         self.queue.end(trial)
         limit = self.queue.limit(ended.key.cell)
+        self._cut()
         self._hand_out(executor)  # before the disk is waited for
         if self.pruning and limit is not None and limit != before:
             executor.set_limit(ended.key.cell, limit)
         self.store.add(trial)
         self.ran += 1
         self._settle(ended.key.cell)
-        self._cut()
 
     def _judge(self, task: Task, ended: Ended) -> Trial | None:
         """How a trial ended; None where it has to be run again."""

@@ -12,7 +12,7 @@ from results alone: what was met by then is known, of the rest that it takes lon
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ PLAIN = "plain"
 FINALIST = 100_000
 FINALISTS, CHOOSING = 2, 3
 # Seeds that report where a precision is asked for: at least, and at most.
-LEAST_SEEDS, MOST_SEEDS = 3, 64
+LEAST_SEEDS, MOST_SEEDS = 5, 64
 # How many of the best trials of a cell are known exactly.
 KEEP = 4
 # Trials of a first race wait for one another from this step on, and again after it has grown by this much.
@@ -182,11 +182,14 @@ class Guided:
 
     def limit(self, cell: Cell, round_: int) -> int | None:
         """The step beyond which a run of a round is of no interest; None where too little is known to say."""
-        if (cell, round_) not in self._limits:
-            known = self.known(cell, round_)
-            otherwise = int(1.5 * known[-1]) if known else None
-            self._limits[cell, round_] = int(known[KEEP - 1]) if len(known) >= KEEP else otherwise
-        return self._limits[cell, round_]
+        if (cell, round_) in self._limits:
+            return self._limits[cell, round_]
+        known = self.known(cell, round_)
+        otherwise = int(1.5 * known[-1]) if known else None
+        limit = int(known[KEEP - 1]) if len(known) >= KEEP else otherwise
+        if self.family_round(cell.optimizer) >= round_:
+            self._limits[cell, round_] = limit
+        return limit
 
     def horizon(self, cell: Cell, round_: int) -> int:
         """The step by which the runs of a round are judged."""
@@ -243,6 +246,22 @@ class Guided:
         """Whether so many finalists have been trained with all their seeds."""
         numbers, seeds = range(FINALIST, FINALIST + count), range(1, CHOOSING + 1)
         return all(Key(*cell, number, seed) in self.trials for number in numbers for seed in seeds)
+
+    def following(self, failed: Collection[Key]) -> set[Key]:
+        """The trials that were chosen by what has failed: they are void once that is run again.
+
+        A trial of a search has a say in all later rounds of its family, one of a finalist in the seeds that report.
+        """
+        void = set[Key]()
+        for key in failed:
+            family = self.family(key.optimizer)
+            if key.number >= FINALIST:
+                void |= {other for other in self.finals(key.cell) if other.repeat > CHOOSING >= key.repeat}
+                continue
+            round_ = self.round_of(key)
+            mine = [other for other in self.trials if other.optimizer in family]
+            void |= {other for other in mine if other.number >= FINALIST or self.round_of(other) > round_}
+        return void
 
     def planned(self, cell: Cell) -> int:
         """How many trials a cell has in the end."""

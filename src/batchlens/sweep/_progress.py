@@ -93,12 +93,13 @@ class GuidedMeter:
 
     def __init__(self, queue: GuidedQueue) -> None:
         self._queue = queue
-        self._known: dict[Cell, tuple[int, CellProgress, list[float]]] = {}
+        self._known: dict[Cell, tuple[tuple[int, int], CellProgress, list[float]]] = {}
 
     def measure(self, workers: int, ran: int, seconds: float) -> Progress:
         """The progress of a sweep that has run for `seconds`."""
         for cell in self._queue.declaration.cells:
-            change = self._queue.changes[cell]
+            # Whether a cell is complete depends on its family too.
+            change = self._queue.changes[cell], self._queue.guided.family_round(cell.optimizer)
             if cell not in self._known or self._known[cell][0] != change:
                 trials = [trial for key, trial in self._queue.ended.items() if key.cell == cell]
                 taken = [trial.seconds for trial in trials]

@@ -189,12 +189,12 @@ class Store:
         with self._writing():
             self.insert(trial)
 
-    def drop_failed(self) -> None:
-        """Forgets the trials that failed, so that they are run again."""
+    def drop(self, keys: Collection[Key]) -> None:
+        """Forgets trials, so that they are run again."""
         with self._writing():
-            failed = "SELECT id FROM trials WHERE status = 'failed'"
-            self._connection.execute(f"DELETE FROM histories WHERE trial IN ({failed})")
-            self._connection.execute("DELETE FROM trials WHERE status = 'failed'")
+            gone = [(identity,) for identity, trial in self._numbered_trials() if trial.key in keys]
+            self._connection.executemany("DELETE FROM histories WHERE trial = ?", gone)
+            self._connection.executemany("DELETE FROM trials WHERE id = ?", gone)
 
     def keep_histories(self, keys: Collection[Key]) -> None:
         """Forgets the histories of all other trials, and gives the room back to the disk."""

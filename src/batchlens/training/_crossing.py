@@ -16,9 +16,10 @@ from batchlens.training._evaluation import Evaluation
 from batchlens.training._targets import Target
 
 PLAIN = "plain"
-# What snapshots may take, in bytes, and how many there are between two rungs at most.
-SNAPSHOT_BYTES = 500 * 2**20
-MOST_SNAPSHOTS = 17
+# What snapshots of all weights may take, in bytes, but for the two that a bisection needs at least; and how many there
+# are from one wide rung to the next at most.
+SNAPSHOT_BYTES = 500_000_000
+MOST_SNAPSHOTS = 24
 
 
 class Crossing(NamedTuple):
@@ -60,7 +61,7 @@ class Pursuit:
 
         At most one of several weights is found: the one that arrives first.
         """
-        points = [point for point in points if point.step >= self.since]
+        points = [point for point in points if point.step >= self.since and point.weights.keys() >= set(self.names)]
         self.since = points[-1].step
         alive = list(self.names)
         low, high, by = -1 if len(points) == 1 else 0, len(points) - 1, None

@@ -109,9 +109,10 @@ class Evaluator:
 
     def _lower_bound(self, seen: "_Seen") -> float:
         """Below what the whole set loses, but for one set in a million."""
+        count, looks = len(self.inputs), _looks(len(self.inputs), self._most)
         if self.metric.worst is None:
-            return seen.lower_bound(len(self.inputs))
-        return seen.bounded_lower_bound(len(self.inputs), abs(self.metric.best - self.metric.worst))
+            return seen.lower_bound(count, looks)
+        return seen.bounded_lower_bound(count, abs(self.metric.best - self.metric.worst), looks)
 
     @torch.inference_mode()
     def _read(self, model: nn.Module, part: Tensor) -> Tensor:
@@ -155,17 +156,17 @@ class _Seen:
             self.chosen += len(lost)
             self.chosen_sum += added
 
-    def lower_bound(self, whole: int) -> float:
+    def lower_bound(self, whole: int, looks: int) -> float:
         """Below the sum over the whole set, but for one set in a million."""
         mean = self.sum / self.count
         variance = max(self.squares - self.count * mean**2, 0.0) / (self.count - 1) if self.count > 1 else math.inf
         error = math.sqrt(variance / self.count * (1 - self.count / whole))
-        return whole * (mean - _quantile(self.count, whole) * error)
+        return whole * (mean - _quantile(self.count, looks) * error)
 
-    def bounded_lower_bound(self, whole: int, span: float) -> float:
+    def bounded_lower_bound(self, whole: int, span: float, looks: int) -> float:
         """The same where an example loses at most `span`: the mean below which such a sample is too unlikely."""
         mean = min(self.sum / self.count / span, 1.0)
-        needed = -math.log(ERROR / _looks(whole)) / self.count
+        needed = -math.log(ERROR / looks) / self.count
         low, high = 0.0, mean
         for _ in range(40):
             middle = (low + high) / 2
@@ -179,15 +180,15 @@ def _divergence(one: float, other: float) -> float:
     return sum(part * math.log(part / of) if of > 0 else math.inf for part, of in pairs if part > 0)
 
 
-def _looks(whole: int) -> int:
-    """As many as there are doublings from the first one on, or steps of the largest size."""
-    return 1 + max(math.ceil(math.log2(whole / _LEAST)), 0) + whole // _MOST
+def _looks(whole: int, most: int) -> int:
+    """As many as there are doublings from the first one on, or parts of the largest size."""
+    return 1 + max(math.ceil(math.log2(whole / _LEAST)), 0) + whole // most
 
 
 @cache
-def _quantile(count: int, whole: int) -> float:
+def _quantile(count: int, looks: int) -> float:
     """Of Student's distribution, for one of all looks."""
-    return float(stats.t.isf(ERROR / _looks(whole), max(count - 1, 1)))
+    return float(stats.t.isf(ERROR / looks, max(count - 1, 1)))
 
 
 def best_exact(history: tuple[Evaluation, ...], higher_is_better: bool) -> float | None:

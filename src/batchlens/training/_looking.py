@@ -37,7 +37,8 @@ class Looks:
         self._deciding = [entry for entry in counting if entry.target == arguments.targets[0]]
         self._wanted = counting if arguments.all_targets else []
         self._counting = {name for pursuit in self._deciding for name in pursuit.names}
-        self._point = self._rung = self._wide = 0  # the next ones
+        self._point = self._rung = self._wide = self._full = 0  # the next ones
+        self._found_on_wide = 0  # how many wide rungs have been looked at since the main target was met
         self._points: list[Snapshot] = []
         self._known = Measurements(self._measure, self._meets, arguments.lazy)
         self._history: dict[int, Evaluation] = {}
@@ -57,7 +58,12 @@ class Looks:
 
     @property
     def done(self) -> bool:
-        """Whether the run has met what it is to meet."""
+        """Whether the run has met what it is to meet.
+
+        With every average of interest it goes on for another wide rung: one that is only a little slower arrives too.
+        """
+        if self.arguments.averages == "each" and self.arguments.recipe.averaged and self._found_on_wide < 2:
+            return False
         return self.found is not None and all(pursuit.found is not None for pursuit in self._wanted)
 
     def due(self, step: int) -> bool:
@@ -66,15 +72,20 @@ class Looks:
 
     def take(self, step: int, weights: Mapping[str, Sequence[Tensor]]) -> bool:
         """A snapshot, at a rung also a look; whether the rung was a wide one."""
-        self._points.append(Snapshot(step, {name: copies_of(weights[name]) for name in self._names}))
         wide = step == self._wide
+        # Where memory is short, rungs off the coarser grid keep the plain weights only.
+        names = self._names if wide or step >= self._full else self._names & {PLAIN}
+        self._points.append(Snapshot(step, {name: copies_of(weights[name]) for name in names}))
+        if names == self._names:
+            self._full = self._next_point(step)
         if step == self._rung:
             self._look(wide)
+            self._found_on_wide += wide and self.found is not None
             if self.done and not wide:  # the last look of all
                 self._look(True)
             self._forget(step)
             self._plan(step, wide)
-        self._point = min(self._next_point(step), self._rung)
+        self._point = min(self._full, self._rung)
         return wide
 
     def _look(self, wide: bool) -> None:
@@ -149,6 +160,8 @@ class Looks:
             "point": self._point,
             "rung": self._rung,
             "wide": self._wide,
+            "full": self._full,
+            "found_on_wide": self._found_on_wide,
             "points": [
                 (step, {name: list(found) for name, found in weights.items()}) for step, weights in self._points
             ],
@@ -164,6 +177,7 @@ class Looks:
         for pursuit, saved in zip(self.pursuits, state["pursuits"], strict=True):
             pursuit.load_state_dict(saved)
         self._point, self._rung, self._wide = state["point"], state["rung"], state["wide"]
+        self._full, self._found_on_wide = state["full"], state["found_on_wide"]
         device = self.arguments.device
         self._points = [
             Snapshot(step, {name: [tensor.to(device) for tensor in found] for name, found in weights.items()})
