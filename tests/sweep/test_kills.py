@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from batchlens.sweep._cells import cell_results
-from batchlens.sweep._declare import declare
+from batchlens.sweep._declare import DeclaredSweep, declare
 from batchlens.sweep._filling import fill
 from batchlens.sweep._store import Store
 
@@ -20,27 +20,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/stat").e
 
 KILLS = 20
 ARGUMENTS = """dict(
-    optimizers=["sgd", "momentum"], batch_sizes=[128, 512], trials=8, keep=3, target=0.95, max_steps=400, search="sobol"
+    optimizers=["sgd", "momentum"], batch_sizes=[128, 512], trials=8, keep=3, target=0.95, max_steps=400
 )"""
-SWEEP = declare("digits", **eval(ARGUMENTS))
 PROGRAM = f"""
 import sys
 from batchlens.sweep import _filling as execute
 from batchlens.sweep._declare import declare
 
 execute._WATCH = 0.0
-sweep = declare("digits", **{ARGUMENTS})
+sweep = declare("digits", search=sys.argv[2], **{ARGUMENTS})
 execute.fill(sweep, sys.argv[1], workers=2, watch=lambda progress: print(progress.ended, flush=True))
 """
+
+
+def declared(search: str) -> DeclaredSweep:
+    return declare("digits", search=search, **eval(ARGUMENTS))
 
 
 class Running:
     """A sweep in a process of its own, and how many trials it has reported as done."""
 
-    def __init__(self, path: Path, log: Path) -> None:
+    def __init__(self, path: Path, log: Path, search: str) -> None:
         self.log = log
         with log.open("w") as output:
-            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdout=output)
+            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path), search], stdout=output)
 
     def reported(self) -> int:
         lines = self.log.read_text().split("\n")[:-1]
@@ -83,30 +86,36 @@ def check_file(path: Path) -> int:
 
 
 def outcome(path: Path) -> list[object]:
-    """Which trials there are, and which of them are the best."""
+    """Which trials there are, and which of them are the best; of a guided search those that report."""
     with Store.open(path) as store:
         results = cell_results(store)
         keys = [trial.key for trial in store.read_trials()]
     assert all(result.complete for result in results)
     assert len(set(keys)) == len(keys)
-    best = [[(trial.key, trial.steps) for trial in (result.winner, *result.runners_up) if trial] for result in results]
+    best = [[(trial.key, trial.steps) for trial in (result.winner, *result.runners_up, *result.repeats) if trial]
+            for result in results]  # fmt: skip
     return [keys, best]
 
 
+@pytest.fixture(scope="module", params=["sobol", "guided"])
+def search(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+def undisturbed(search: str, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     path = tmp_path_factory.mktemp("undisturbed") / "sweep.sqlite"
-    fill(SWEEP, path, workers=2)
+    fill(declared(search), path, workers=2)
     return outcome(path)
 
 
-def test_sweep_killed_at_random_moments(tmp_path: Path, undisturbed: list[object]) -> None:
+def test_sweep_killed_at_random_moments(tmp_path: Path, search: str, undisturbed: list[object]) -> None:
     random, kills, rounds = Random(1), 0, 0
     while kills < KILLS // 2:
         path, done = tmp_path / f"sweep{rounds}.sqlite", False
         while kills < KILLS // 2 and not done:
             before = check_file(path)
-            running = Running(path, tmp_path / "log")
+            running = Running(path, tmp_path / "log", search)
             if random.random() < 0.8:  # else also while it starts
                 running.wait_for_progress(before + 1)
             time.sleep(random.uniform(0, 1.5))
@@ -121,16 +130,16 @@ def test_sweep_killed_at_random_moments(tmp_path: Path, undisturbed: list[object
                 time.sleep(0.05)
             assert not any(map(is_alive, workers))
         rounds += 1
-        fill(SWEEP, path, workers=2)
+        fill(declared(search), path, workers=2)
         assert outcome(path) == undisturbed
     print(f"killed {kills} times in {rounds} sweeps")
 
 
-def test_workers_killed_at_random_moments(tmp_path: Path, undisturbed: list[object]) -> None:
+def test_workers_killed_at_random_moments(tmp_path: Path, search: str, undisturbed: list[object]) -> None:
     random, kills, rounds = Random(2), 0, 0
     while kills < KILLS // 2:
         path = tmp_path / f"sweep{rounds}.sqlite"
-        running = Running(path, tmp_path / "log")
+        running = Running(path, tmp_path / "log", search)
         running.wait_for_progress(1)
         while running.process.poll() is None:
             time.sleep(random.uniform(0, 2))

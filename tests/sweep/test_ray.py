@@ -18,7 +18,10 @@ from batchlens.sweep.results import read_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("ray")]
 
-SWEEP = declare("digits", ["sgd", "momentum"], batch_sizes=[16, 64], trials=8, keep=5, max_steps=2000, search="sobol")
+SWEEPS = {
+    search: declare("digits", ["sgd", "momentum"], batch_sizes=[16, 64], trials=8, max_steps=2000, search=search)
+    for search in ("sobol", "guided")
+}
 
 
 @pytest.fixture
@@ -31,17 +34,19 @@ def outcome(path: Path) -> list[object]:
         results = cell_results(store)
         keys = [trial.key for trial in store.read_trials()]
     assert all(result.complete for result in results)
-    best = [[(trial.key, trial.steps) for trial in (result.winner, *result.runners_up) if trial] for result in results]
+    best = [[(trial.key, trial.steps) for trial in (result.winner, *result.runners_up, *result.repeats) if trial]
+            for result in results]  # fmt: skip
     return [keys, best]
 
 
 def test_missing_cluster_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BatchlensError, match="no Ray cluster at auto: ") as caught:
-        fill(SWEEP, tmp_path / "ray.sqlite", ray="auto")
+        fill(SWEEPS["sobol"], tmp_path / "ray.sqlite", ray="auto")
     assert "\n" not in str(caught.value)
 
 
-def test_lost_node_costs_nothing_but_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("search", SWEEPS)
+def test_lost_node_costs_nothing_but_time(tmp_path: Path, search: str) -> None:
     cluster: Any = import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
@@ -54,7 +59,7 @@ def test_lost_node_costs_nothing_but_time(tmp_path: Path) -> None:
             time.sleep(0.2)
 
     try:
-        summary = fill(SWEEP, tmp_path / "ray.sqlite", ray=cluster.address, watch=kill_midway)
+        summary = fill(SWEEPS[search], tmp_path / "ray.sqlite", ray=cluster.address, watch=kill_midway)
     finally:
         cluster.shutdown()
     assert killed.is_set()
@@ -63,5 +68,5 @@ def test_lost_node_costs_nothing_but_time(tmp_path: Path) -> None:
     assert summary.failed == 0
     assert summary.retried > 0
     print(f"{result.ended} trials in {summary.seconds:.0f} s, {summary.retried} run again after the node was lost")
-    fill(SWEEP, tmp_path / "local.sqlite", workers=2)
+    fill(SWEEPS[search], tmp_path / "local.sqlite", workers=2)
     assert outcome(tmp_path / "ray.sqlite") == outcome(tmp_path / "local.sqlite")
