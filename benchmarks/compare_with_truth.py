@@ -76,23 +76,26 @@ def compare(search: str, folder: Path, workers: int, seed: int) -> None:
     sweep = run(search, folder, workers, seed)
     most = max(len(group) for _, group in sweep.trials().groupby(["optimizer", "batch_size"]))
     print(f"\n{search}: {sweep.ended:,} runs, at most {most} a cell, {time.monotonic() - started:.0f} s", flush=True)
-    cells = [cell for cell in sweep.cells if cell.result.winner is not None]
+    measured = {(optimizer, size) for optimizer in LIMITS for size in truth_of(optimizer)}
+    found = [cell for cell in sweep.cells if cell.result.winner is not None]
+    cells = [cell for cell in found if (cell.result.cell.optimizer, cell.batch_size) in measured]
     chosen = [(cell.result.cell.optimizer, cell.batch_size, dict(cell.settings)) for cell in cells]
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         means = dict(zip([entry[:2] for entry in chosen], pool.map(true_mean, chosen, chunksize=1), strict=True))
     held = []
     for optimizer, (mean_limit, worst_limit) in LIMITS.items():
         truth = truth_of(optimizer)
-        own = [cell for cell in cells if cell.result.cell.optimizer == optimizer]
+        own = [cell for cell in cells if cell.result.cell.optimizer == optimizer and cell.batch_size in truth]
         above = {cell.batch_size: means[optimizer, cell.batch_size] / truth[cell.batch_size] for cell in own}
         mean = 100 * math.expm1(fmean(map(math.log, above.values())))
         worst = 100 * (max(above.values()) - 1)
         reported = {cell.batch_size: cell.steps for cell in own if cell.steps is not None}
-        ratio = critical(reported) / critical(truth)
+        known = {size: truth[size] for size in reported}
+        ratio = critical(reported) / critical(known)
         detail = " ".join(f"{size}:{100 * (value - 1):+.0f}" for size, value in above.items())
         print(
             f"{optimizer:9} {mean:+5.1f}% (limit {mean_limit}), worst {worst:+5.1f}% (limit {worst_limit}); "
-            f"critical batch size {critical(reported):.0f}, truth {critical(truth):.0f}, ratio {ratio:.2f}; {detail}",
+            f"critical batch size {critical(reported):.0f}, truth {critical(known):.0f}, ratio {ratio:.2f}; {detail}",
             flush=True,
         )
         for cell in own:

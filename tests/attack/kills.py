@@ -13,8 +13,9 @@ from batchlens.sweep._declare import DeclaredSweep
 from batchlens.sweep._filling import fill
 from tests.attack.nursery import SWEEP
 from tests.attack.tally import Tally
-from tests.sweep.test_kills import SWEEP as LARGER
-from tests.sweep.test_kills import Running, check_file, is_alive, outcome
+from tests.sweep.test_kills import Running, check_file, declared, is_alive, outcome
+
+LARGER = declared("sobol")
 
 # The part of all kills that must find a sweep which has trained since it was started.
 LEAST_AMID = 0.5
@@ -88,7 +89,7 @@ def kill_workers(count: int, random: Random, folder: Path, tally: Tally) -> None
     kills, rounds = 0, 0
     while kills < count:
         path = folder / f"workers{rounds}.sqlite"
-        running = Running(path, folder / "log")
+        running = Running(path, folder / "log", "sobol")
         running.wait_for_progress(1)
         while running.process.poll() is None:
             time.sleep(random.uniform(0, 1))

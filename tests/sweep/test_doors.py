@@ -21,7 +21,7 @@ from batchlens.sweep._executors.job import run_job
 from batchlens.sweep._filling import SweepInterrupted
 from batchlens.sweep._store import VERSION, Store
 
-OLD = Path(__file__).parent.parent.parent / "docs" / "digits-sweep" / "digits.sqlite"
+OLD = Path(__file__).with_name("version-1.sqlite")
 FILE = """
 from dataclasses import replace
 from torch import nn

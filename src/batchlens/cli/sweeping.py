@@ -176,7 +176,11 @@ def _print_sweep(sweep: "SweepResult", as_json: bool) -> None:
     _print_cells(sweep)
     saved = f"; pruning saved {sweep.steps_saved:,} steps at the most" if sweep.steps_saved else ""
     failed = f", {sweep.summary.failed:,} of them failed" if sweep.summary.failed else ""
-    say(f"{sweep.summary.ran:,} trials run, {sweep.ended:,} in {sweep.path}{failed}{saved}.")
+    ran = f"{sweep.summary.ran:,} trial{'s' * (sweep.summary.ran != 1)}"
+    say(f"{ran} run, {sweep.ended:,} in {sweep.path}{failed}{saved}.")
+    if not sweep.complete:
+        done = f"{sweep.cells_done} of {len(sweep.cells)} searches are complete"
+        say(f"{done}; run the same command again to go on." if not sweep.shard else f"{done}.")
     say(f"More: batchlens report {sweep.path}")
 
 

@@ -5,7 +5,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,7 +131,7 @@ def train_command(
         except Interrupted as interrupted:
             kept = f"at step {interrupted.step:,} and kept in {interrupted.checkpoint}"
             raise click.Abort(f"{kept}; run the same command again to go on.") from None
-    _print(record, as_json)
+    _print(record, [str(target) for target in arguments.targets[1:]], as_json)
     if record.status == "failed":
         sys.exit(1)
 
@@ -201,7 +201,7 @@ def _metric(now: "Progress") -> str:
     return f"{known}target {now.target:g}"
 
 
-def _print(record: "Record", as_json: bool) -> None:
+def _print(record: "Record", also: Sequence[str], as_json: bool) -> None:
     if as_json:
         print_json(record.as_document())
         return
@@ -227,6 +227,9 @@ def _print(record: "Record", as_json: bool) -> None:
     ]
     if any(entry["target"] != main for entry in met) or len(met) > 1:
         print_table("Every target that was met on the way", columns_of([_named(entry) for entry in met]))
+    for target in also:
+        if target not in record.crossings:
+            say(f"{target} was not met in {record.steps_taken:,} steps.")
     for line in (record.reason, *record.notes):
         if line:
             say(line)

@@ -86,7 +86,7 @@ def measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: D
     seeded = sorted(seeded, key=lambda entry: entry[1].cell.batch_size)
     resampled = np.stack([result.bootstrap(RESAMPLES, seed) for seed, result in seeded], axis=1)
     cells = tuple(
-        MeasuredCell(result, _steps_interval(result, column))
+        MeasuredCell(result, _steps_interval(result, column, declaration.search))
         for (_, result), column in zip(seeded, resampled.T, strict=True)
     )
     curve = ScalingCurve(
@@ -110,9 +110,9 @@ def _is_told(cell: MeasuredCell) -> bool:
     return cell.interval is not None and (reported is None or cell.interval.high is not None)
 
 
-def _steps_interval(result: CellResult, resampled: FloatArray) -> Interval | None:
-    if result.reported is not None:
-        return result.reported.interval
+def _steps_interval(result: CellResult, resampled: FloatArray, search: str) -> Interval | None:
+    if search == "guided":  # fresh seeds tell, or nothing does
+        return None if result.reported is None else result.reported.interval
     if result.winner is None or result.counted < 2:
         return None
     steps = np.where(np.isnan(resampled), np.inf, resampled)

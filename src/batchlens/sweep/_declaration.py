@@ -18,6 +18,9 @@ _STEP_OVERHEAD = 100
 
 SEARCHES = ("guided", "sobol")
 
+# What an entry is called where it is asked for.
+_OPTIONS = {"leave": "extend"}
+
 RangeTuple = tuple[float, float, str]
 Spaces = Mapping[str, Mapping[str, RangeTuple]]
 
@@ -174,12 +177,14 @@ class Declaration:
 
     def differences(self, other: "Declaration") -> list[str]:
         """What the two do not share, beside the number of trials and of seeds: "seed is 0, not 1"."""
-        apart = ("trials", "seeds", "precision", "spaces", "source")
+        apart = ["trials", "seeds", "precision", "spaces", "source"]
+        apart += ["keep"] if self.search == "guided" else []  # of no effect there
+        apart += ["max_steps"] if self.batch_sizes != other.batch_sizes else []  # a consequence
         names = [field.name for field in fields(self) if field.name not in apart]
         if self._is_same_file(other):
             names.remove("workload")
         found = [
-            f"{name} is {_words(getattr(self, name))}, not {_words(getattr(other, name))}"
+            f"{_OPTIONS.get(name, name)} is {_words(getattr(self, name))}, not {_words(getattr(other, name))}"
             for name in names
             if getattr(self, name) != getattr(other, name)
         ]

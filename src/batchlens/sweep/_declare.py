@@ -125,7 +125,7 @@ def declare(
 def _seeds(guided: bool, seeds: int | None) -> int:
     if not guided and seeds:
         raise ValueError("`seeds` is for guided search; sobol trains its winners again with `repeats`.")
-    return (SEEDS if guided else 0) if seeds is None else require_whole("seeds", seeds)
+    return (SEEDS if guided else 0) if seeds is None else require_whole("seeds", seeds, 1 if guided else 0)
 
 
 def _is_published(workload: Workload) -> bool:

@@ -235,7 +235,7 @@ def _check_search(
     elif precision is not None:
         raise ValueError("`precision` needs guided search.")
     if precision is not None:
-        require_number("precision", precision, low=0, closed=(False, False))
+        require_number("precision", precision, low=0, high=1, closed=(False, False))
     if time_budget is not None:
         require_number("time_budget", time_budget, low=0, closed=(False, False))
 

@@ -287,7 +287,8 @@ class Guided:
         width = half_width(reports)
         if width is None:  # a seed that missed the target leaves the interval open, whatever others say
             return max(wanted, LEAST_SEEDS)
-        return len(reports) if width <= precision else min(len(reports) + 1, MOST_SEEDS)
+        enough = width <= precision and len(reports) >= wanted
+        return len(reports) if enough else max(wanted, min(len(reports) + 1, MOST_SEEDS))
 
     def reports(self, cell: Cell) -> list[Trial]:
         """The chosen finalist's runs with fresh seeds, by seed."""

@@ -129,7 +129,8 @@ def propose(
         away = draws @ root
         if not len(runs.reached(cell)):  # every other point looks far and wide
             away[1::2] = guide.spreads[0] * draws[1::2]
-        away[:1] = 0.0
+        if not runs.censored.all():  # else the middle is as good as any other point, and would come again
+            away[:1] = 0.0
         proposed.append([tuple(point) for point in np.clip(around + away, low[cell], high[cell]).tolist()])
     return proposed
 

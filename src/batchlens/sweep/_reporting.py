@@ -18,14 +18,20 @@ def seed_steps(trial: Trial) -> float | None:
 
 
 def log_steps(reports: Sequence[Trial]) -> list[float]:
-    """Of those that reached the target."""
-    return [math.log(steps) for steps in map(seed_steps, reports) if steps is not None]
+    """Of every seed; one that missed the target takes longer than it was given, which bounds the mean from below."""
+    return [math.log(seed_steps(trial) or max(trial.steps_taken, 1)) for trial in reports]
+
+
+def has_missed(reports: Sequence[Trial]) -> bool:
+    """Whether a seed has missed the target."""
+    return any(trial.steps is None for trial in reports)
 
 
 def mean_steps(reports: Sequence[Trial]) -> float | None:
-    """The geometric mean; None where no seed has reached the target."""
-    logs = log_steps(reports)
-    return math.exp(fmean(logs)) if logs else None
+    """The geometric mean, where a seed has missed the target a lower bound of it; None where all have."""
+    if all(trial.steps is None for trial in reports):
+        return None
+    return math.exp(fmean(log_steps(reports)))
 
 
 def half_width(reports: Sequence[Trial]) -> float | None:
@@ -33,17 +39,17 @@ def half_width(reports: Sequence[Trial]) -> float | None:
 
     A seed that missed the target leaves it open.
     """
-    logs = log_steps(reports)
-    if len(logs) < 2 or len(logs) < len(reports):
-        return None
+    return None if len(reports) < 2 or has_missed(reports) else _spread(log_steps(reports))
+
+
+def _spread(logs: Sequence[float]) -> float:
     return float(stats.t.ppf(0.5 + LEVEL / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
 
 
 def steps_interval(reports: Sequence[Trial]) -> Interval | None:
     """Of the geometric mean; without an upper end where a seed has missed the target."""
-    logs, width = log_steps(reports), half_width(reports)
-    if not logs or len(reports) < 2:
+    if mean_steps(reports) is None or len(reports) < 2:
         return None
-    if width is None:
-        return Interval(math.exp(min(logs)), None)
-    return Interval(math.exp(fmean(logs) - width), math.exp(fmean(logs) + width))
+    logs = log_steps(reports)
+    mean, width = fmean(logs), _spread(logs)
+    return Interval(math.exp(mean - width), None if has_missed(reports) else math.exp(mean + width))
