@@ -543,7 +543,7 @@ def test_table_shows_means_and_intervals(store: Path, capsys: pytest.CaptureFixt
         ("--precision x%", "--precision must be such as 5% or 0.05, got x%."),
         ("--precision 0%", "--precision must be in (0, 1), got 0.0."),
         ("--precision 5", "--precision must be in (0, 1), got 5.0."),
-        ("--seeds 0", "--seeds must be a whole number"),
+        ("--seeds 0", "--seeds must be at least 1, got 0."),
         ("--time-budget soon", "--time-budget must be such as 90s, 20m or 3h, got soon."),
         ("--time-budget 0m", "--time-budget must be finite and above 0, got 0.0."),
         ("--search sobol --precision 5%", "--precision needs guided search."),

@@ -25,7 +25,6 @@ from batchlens.cli.terminal import (
     print_table,
     say,
 )
-from batchlens.optimizers import is_averaged
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -205,8 +204,7 @@ def _print_cells(sweep: "SweepResult") -> None:
 
     declaration = sweep.declaration
     if declaration.search == "guided":
-        averages = any(is_averaged(name) for name in declaration.optimizers)
-        rows, what = [_guided_row(cell, averages) for cell in sweep.cells], "steps of fresh seeds"
+        rows, what = [_guided_row(cell) for cell in sweep.cells], "steps of fresh seeds"
     else:
         repeated = any(cell.result.repeats for cell in sweep.cells)
         rows, what = [_cell_row(cell, repeated) for cell in sweep.cells], "fewest steps"
@@ -228,7 +226,7 @@ def _cell_row(cell: "MeasuredCell", repeated: bool) -> dict[str, Any]:
     }
 
 
-def _guided_row(cell: "MeasuredCell", averages: bool) -> dict[str, Any]:
+def _guided_row(cell: "MeasuredCell") -> dict[str, Any]:
     """The mean of fresh seeds with its interval, and beside it the search's own minimum, which luck had a part in."""
     reported = cell.result.reported
     return {
@@ -238,7 +236,6 @@ def _guided_row(cell: "MeasuredCell", averages: bool) -> dict[str, Any]:
         "90% interval": "" if cell.interval is None else str(cell.interval),
         "seeds": len(cell.result.repeats),
         "search_minimum": None if reported is None else _steps_words(reported.minimum),
-        **({"weights": "" if reported is None else reported.weights} if averages else {}),
         **_settings(cell),
     }
 
