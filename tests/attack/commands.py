@@ -23,7 +23,8 @@ WELL = {
     "fit": "{0}/runs.csv",
     "reproduce": "--out {0}/reproduced --dim 0",
     "train": "digits --optimizer sgd --batch-size 64 --set learning_rate=0.1 --max-steps 2 --checkpoint {0}/run.pt",
-    "sweep": "digits --optimizers sgd --batch-sizes 64 --trials 1 --max-steps 2 --workers 1 --store {0}/done.sqlite",
+    "sweep": "digits --optimizers sgd --batch-sizes 64 --trials 1 --max-steps 2 --workers 1 --search sobol"
+    " --store {0}/done.sqlite",
     "report": "{0}/store.sqlite --out {0}/page",
     "merge": "{0}/merged.sqlite {0}/store.sqlite",
     "data list": "--data-dir {0}/data",

@@ -19,7 +19,8 @@ RUN = partial(train, "digits", "momentum+ema", 32, {"learning_rate": 0.02}, max_
 SETTINGS = {"workload": "digits", "source": "", "size": "laptop", "optimizer": "momentum+ema", "batch_size": 32}
 JOB: dict[str, Any] = {
     **SETTINGS, "settings": {"learning_rate": 0.02}, "seed": 0, "max_steps": 16, "target": 0.97,
-    "target_on": "validation", "device": "cpu", "threads": 1, "data_dir": None,
+    "target_on": "validation", "device": "cpu", "threads": 1, "data_dir": None, "also_targets": [],
+    "confirm_target": False, "averages": "", "all_targets": False, "pause": None,
 }  # fmt: skip
 
 

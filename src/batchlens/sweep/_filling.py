@@ -29,6 +29,7 @@ from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Task, Trial
 from batchlens.training._arguments import check_device, load_data
 from batchlens.training._threads import count_cores
+from batchlens.training.spaces import Range
 
 # How often a trial whose process is lost is run again.
 RETRIES = 2
@@ -130,28 +131,15 @@ def fill(
             store.drop(_to_retry(declaration, store.read_trials()))
         spaces = {cell: sweep.space(cell) for cell in declaration.cells}
         reach = {cell: sweep.reach(cell) for cell in declaration.cells}
+        endless = time_budget is not None and precision is None
         queue: AnyQueue
         if guided:
             queue = GuidedQueue(
-                declaration,
-                store.read_trials(),
-                spaces,
-                reach,
-                shard=shard,
-                pruning=pruning,
-                endless=time_budget is not None and precision is None,
-                shuffle=shuffle,
-            )
+                declaration, store.read_trials(), spaces, reach,
+                shard=shard, pruning=pruning, endless=endless, shuffle=shuffle,
+            )  # fmt: skip
         else:
-            queue = Queue(
-                declaration,
-                store.read_trials(),
-                store.generations(),
-                lambda cell, position: {name: range_.at(position[name]) for name, range_ in spaces[cell].items()},
-                shard=shard,
-                repeats=repeats,
-                shuffle=shuffle,
-            )
+            queue = _sobol_queue(store, spaces, shard=shard, repeats=repeats, shuffle=shuffle)
         running = _Sweep(store, queue, surroundings, reach if extend else None, pruning, watch, time_budget)
         if queue.open_count:
             # A search that is short of trials opens them one by one; only what follows it opens more at a time.
@@ -159,11 +147,16 @@ def fill(
             executor = _make_executor(sweep, workers, ray, cpus, gpus, most, running.look_around)
             with closing(executor), _interruptible(executor) as interrupted:
                 running.go(executor, interrupted)
-        if (
-            surroundings.checkpoints is not None and not queue.open_count
-        ):  # what is left there is of runs that have ended
+        if surroundings.checkpoints is not None and not queue.open_count:  # what is there is of runs that have ended
             shutil.rmtree(surroundings.checkpoints, ignore_errors=True)
         return running.summary()
+
+
+def _sobol_queue(store: Store, spaces: Mapping[Cell, Mapping[str, Range]], **options: Any) -> Queue:
+    def locate(cell: Cell, position: Mapping[str, float]) -> dict[str, float]:
+        return {name: range_.at(position[name]) for name, range_ in spaces[cell].items()}
+
+    return Queue(store.declaration, store.read_trials(), store.generations(), locate, **options)
 
 
 def _to_retry(declaration: Declaration, trials: Sequence[Trial]) -> set[Key]:

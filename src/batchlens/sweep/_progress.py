@@ -73,14 +73,8 @@ class Meter:
                 self._known[cell] = (change, _cell_progress(search), _mean_seconds(search))
         cells = tuple(entry for _, entry, _ in self._known.values())
         means = {cell: mean for cell, (_, _, mean) in self._known.items() if mean is not None}
-        return Progress(
-            cells=cells,
-            ended=len(self._queue.ended),
-            ran=ran,
-            running=len(self._queue.running),
-            seconds=seconds,
-            seconds_left=_seconds_left(cells, means) / max(workers, 1) if means else None,
-        )
+        left = _seconds_left(cells, means) / max(workers, 1) if means else None
+        return Progress(cells, len(self._queue.ended), ran, len(self._queue.running), seconds, left)
 
 
 def meter_of(queue: Queue | GuidedQueue) -> "Meter | GuidedMeter":
@@ -106,14 +100,8 @@ class GuidedMeter:
                 self._known[cell] = change, self._cell_progress(cell, trials), taken
         cells = tuple(entry for _, entry, _ in self._known.values())
         means = {cell: fmean(taken) for cell, (_, _, taken) in self._known.items() if taken}
-        return Progress(
-            cells=cells,
-            ended=len(self._queue.ended),
-            ran=ran,
-            running=len(self._queue.running),
-            seconds=seconds,
-            seconds_left=_seconds_left(cells, means) / max(workers, 1) if means else None,
-        )
+        left = _seconds_left(cells, means) / max(workers, 1) if means else None
+        return Progress(cells, len(self._queue.ended), ran, len(self._queue.running), seconds, left)
 
     def _cell_progress(self, cell: Cell, trials: list[Trial]) -> CellProgress:
         guided = self._queue.guided

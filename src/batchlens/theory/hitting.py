@@ -66,6 +66,8 @@ def hitting_time(
     batch_size = require_batch_size(batch_size)
     target = require_number("target", target, low=0, closed=(False, True))
     max_steps = require_whole("max_steps", max_steps, low=0, high=2**61)
+    if problem.initial_risk <= target:  # summed up in another order, it could lie a last digit beyond
+        return HittingTime(0, "reached")
     rates, tails = rule.rates(problem.curvature)
     lifted = lifts(rates)
     start, noise = weights_at(problem, batch_size, lifted)
