@@ -144,6 +144,9 @@ class Course:
             return excess_of(found.risk, target)
 
         fewest_steps(excess, low, best.steps, excess_of(best.risk, target))
+        # The starts nearby may have led astray: fewer steps count as out of reach only where fresh ones fail too.
+        while best.steps > 1 and (fewer := plan(best.steps - 1, None)).risk <= target:
+            best = fewer
         while (confirmed := self.exact(best)).risk > target:  # by a rounding error
             best = plan(best.steps + 1 + int(best.steps * RESOLUTION), best)
         return confirmed
