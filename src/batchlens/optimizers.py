@@ -80,7 +80,7 @@ def averaged(name: str) -> str:
 
 
 def root_of(name: str) -> str:
-    """What is left when momentum and averaging are switched off: the same for all that can learn from one another.
+    """What is left without momentum and averaging: the same for a whole family.
 
     >>> root_of("momentum+ema"), root_of("adamw")
     ('sgd', 'adamw')
