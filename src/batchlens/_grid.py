@@ -1,5 +1,7 @@
 """The steps at which a run looks at its weights."""
 
+from collections.abc import Callable
+
 # Below this growth of the step count there is no new point of the grid, no new rung and no new wide one.
 GROWTH, RUNG, WIDE_RUNG = 1.03, 1.1, 1.5
 
@@ -19,10 +21,7 @@ def next_rung(step: int) -> int:
     >>> next_rung(0), next_rung(10), next_rung(1000)
     (1, 11, 1123)
     """
-    after = next_evaluation(step)
-    while after < RUNG * step:
-        after = next_evaluation(after)
-    return after
+    return _first_beyond(RUNG * step, step, next_evaluation)
 
 
 def next_wide_rung(step: int) -> int:
@@ -31,7 +30,12 @@ def next_wide_rung(step: int) -> int:
     >>> next_wide_rung(0), next_wide_rung(10), next_wide_rung(1000)
     (1, 15, 1593)
     """
-    after = next_rung(step)
-    while after < WIDE_RUNG * step:
-        after = next_rung(after)
-    return after
+    return _first_beyond(WIDE_RUNG * step, step, next_rung)
+
+
+def _first_beyond(least: float, step: int, following: Callable[[int], int]) -> int:
+    """The first of those that follow a step which is at least `least`."""
+    step = following(step)
+    while step < least:
+        step = following(step)
+    return step
