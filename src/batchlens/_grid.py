@@ -1,9 +1,10 @@
-"""The steps at which a run looks at its weights."""
+"""The steps at which a run looks at its weights, and what the plain ones are called among its averages."""
 
 from collections.abc import Callable
 
 # Below this growth of the step count there is no new point of the grid, no new rung and no new wide one.
 GROWTH, RUNG, WIDE_RUNG = 1.03, 1.1, 1.5
+PLAIN = "plain"
 
 
 def next_evaluation(step: int) -> int:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from batchlens._grid import next_wide_rung
+from batchlens._grid import PLAIN, next_wide_rung
 from batchlens.optimizers import base_of, is_averaged
 from batchlens.sweep._declaration import Declaration
-from batchlens.sweep._guided import PLAIN, Guided
+from batchlens.sweep._guided import Guided
 from batchlens.sweep._guided_queue import GuidedQueue
 from batchlens.sweep._trial import Key, Task, Trial
 from batchlens.training._averages import LADDER, settings_named

@@ -10,9 +10,11 @@ from statistics import fmean
 import pytest
 
 import batchlens as bl
+from batchlens._grid import PLAIN
 from batchlens.cli.sweeping import _best
 from batchlens.cli.terminal import DURATION, PART, Number
 from batchlens.errors import BatchlensError
+from batchlens.optimizers import is_averaged
 from batchlens.sweep._cells import guided_results
 from batchlens.sweep._declaration import Cell, Shard
 from batchlens.sweep._declare import declare
@@ -23,7 +25,6 @@ from batchlens.sweep._guided import (
     KEEP,
     LEAST_SEEDS,
     MOST_SEEDS,
-    PLAIN,
     Guided,
     pauses,
     race_end,
@@ -138,6 +139,16 @@ def test_nothing_is_left_to_do_in_the_end(trials: list[Trial]) -> None:
         assert entry.counted == entry.trials
         assert entry.best_steps == mean_steps(queue.guided.reports(entry.cell))
         assert entry.uncertainty == half_width(queue.guided.reports(entry.cell))
+
+
+def test_the_surface_tells_how_sure_a_cell_is_before_seeds_do(trials: list[Trial]) -> None:
+    first = rounds_of(DECLARATION.trials)[0]
+    searched = [trial for trial in trials if trial.key.number < first]
+    early = GuidedMeter(make_queue(DECLARATION, searched)).measure(1, 0, 0.0)
+    assert all(entry.uncertainty is not None for entry in early.cells if not is_averaged(entry.cell.optimizer))
+    none_done = GuidedMeter(make_queue(DECLARATION, searched[1:])).measure(1, 0, 0.0)
+    family = Guided(DECLARATION, ()).family(searched[0].key.optimizer)
+    assert all(entry.uncertainty is None for entry in none_done.cells if entry.cell.optimizer in family)
 
 
 # ---------------------------------------------------------------------------------------------

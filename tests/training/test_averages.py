@@ -136,3 +136,9 @@ def test_averaging_leaves_training_alone() -> None:
     plain, beside = (train("digits", "momentum", 32, {"learning_rate": 0.05}, averages=kind) for kind in ("", "best"))
     assert plain.steps_interpolated == beside.steps_interpolated
     assert plain.last_loss == beside.last_loss
+
+
+@pytest.mark.parametrize("name", ["averaging", "window"])
+def test_a_coefficient_beside_the_ladder_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"`{name}` must be left out with `averages`"):
+        train("digits", "sgd+ema", 64, {"learning_rate": 0.1, name: 0.5}, averages="best")

@@ -302,7 +302,7 @@ def _line(workload: str, now: "Progress") -> str:
 
 
 def _best(entry: "CellProgress") -> "Text":
-    """Steps so far, and how uncertain they are once there are seeds to tell; bold once the search is complete."""
+    """Steps so far, and how uncertain they are once a round is done; bold once the search is complete."""
     from rich.text import Text
 
     if entry.best_steps is None:

@@ -47,6 +47,7 @@ def _steps_of(result: CellResult) -> dict[str, object]:
         "seeds": len(result.reported.seeds),
         "search_steps": result.reported.minimum,
         "weights": result.reported.weights,
+        **{f"steps to {target}": found.steps for target, found in result.reported.also.items()},
     }
 
 

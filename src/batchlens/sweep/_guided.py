@@ -16,13 +16,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from batchlens._grid import next_wide_rung
+from batchlens._grid import PLAIN, next_wide_rung
 from batchlens.optimizers import OPTIMIZERS, averaged, base_of, is_averaged
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._reporting import half_width
 from batchlens.sweep._trial import Key, Trial
 
-PLAIN = "plain"
 # Numbers from here on are finalists; their repeats 1, 2 and 3 choose, later ones report.
 FINALIST = 100_000
 FINALISTS, CHOOSING = 2, 3

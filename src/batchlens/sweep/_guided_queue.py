@@ -20,7 +20,7 @@ from batchlens.sweep._guided import (
     pauses,
     rounds_of,
 )
-from batchlens.sweep._guiding import Seen, best_guess, propose
+from batchlens.sweep._guiding import Ranked, Seen, best_guess, propose
 from batchlens.sweep._points import run_seed, unit_point
 from batchlens.sweep._reporting import half_width
 from batchlens.sweep._search import Box, Generation
@@ -63,6 +63,7 @@ class GuidedQueue:
         self._returned = Counter[Key]()
         self._points: dict[tuple[str, int], list[list[tuple[float, ...]]]] = {}
         self._final: dict[Cell, list[dict[str, float]]] = {}
+        self._ranks: dict[tuple[str, int], tuple[list[list[Seen]], list[list[Ranked]]]] = {}
         self._random = None if shuffle is None else Random(shuffle)
         ours = [cell for cell in declaration.cells if _owns(shard, declaration, cell)]
         self._cells = sorted(ours, key=declaration.cost, reverse=True)
@@ -281,17 +282,31 @@ class GuidedQueue:
         return self._final[cell]
 
     def _make_finalists(self, cell: Cell) -> list[dict[str, float]]:
-        rounds = len(rounds_of(self.declaration.trials))
-        cells = [Cell(cell.optimizer, size) for size in self.declaration.batch_sizes]
-        seen = [self._seen(entry, rounds) for entry in cells]
-        ends = [self._ends(entry, rounds) for entry in cells]
-        ranked = best_guess([math.log(entry.batch_size) for entry in cells], seen, ends).cells[cells.index(cell)]
-        points = [seen[cells.index(cell)][entry.number].point for entry in ranked]
+        place = self.declaration.batch_sizes.index(cell.batch_size)
+        seen, ranked = self._ranked(cell.optimizer, len(rounds_of(self.declaration.trials)))
+        points = [seen[place][entry.number].point for entry in ranked[place]]
         names = sorted(self.spaces[cell])
         found = [dict(zip(names, point, strict=True)) for point in list(dict.fromkeys(points))[:FINALISTS]]
         # Those that have been started stay, even if trials that had failed have been run again since.
         started = {key.number - FINALIST: self.ended[key].position for key in self.guided.finals(cell)}
         return [dict(started.get(place, position)) for place, position in enumerate(found)]
+
+    def _ranked(self, optimizer: str, rounds: int) -> tuple[list[list[Seen]], list[list[Ranked]]]:
+        """What every batch size has seen in its first rounds, which are done, and the most promising runs of that."""
+        if (optimizer, rounds) not in self._ranks:
+            cells = [Cell(optimizer, size) for size in self.declaration.batch_sizes]
+            seen = [self._seen(cell, rounds) for cell in cells]
+            ends = [self._ends(cell, rounds) for cell in cells]
+            ranked = best_guess([math.log(cell.batch_size) for cell in cells], seen, ends)
+            self._ranks[optimizer, rounds] = seen, ranked
+        return self._ranks[optimizer, rounds]
+
+    def surface_error(self, cell: Cell) -> float | None:
+        """The surface's error in the log steps of a cell's most promising setting; None where it has none yet."""
+        rounds = self.guided.family_round(cell.optimizer)
+        place = self.declaration.batch_sizes.index(cell.batch_size)
+        ranked = self._ranked(cell.optimizer, rounds)[1][place] if rounds else []
+        return ranked[0].error if ranked else None
 
 
 def _owns(shard: Shard | None, declaration: Declaration, cell: Cell) -> bool:

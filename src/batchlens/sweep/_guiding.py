@@ -34,17 +34,11 @@ class Seen(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """A run of a cell by its number there, and the log steps expected of its setting."""
+    """A run of a cell by its number there, the log steps expected of its setting, and the surface's error in them."""
 
     number: int
     log_steps: float
-
-
-class Guess(NamedTuple):
-    """The runs of every cell that reached the target, most promising first, and the noise of one run's log steps."""
-
-    cells: list[list[Ranked]]
-    noise: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -137,8 +131,8 @@ def propose(
 
 def best_guess(
     log_batch: Sequence[float], seen: Sequence[Sequence[Seen]], reach: Reach, guide: Guide = DEFAULTS
-) -> Guess:
-    """Ranks every cell's own runs by a mixture of their results and what the surface predicts."""
+) -> list[list[Ranked]]:
+    """Every cell's runs that reached the target, most promising first, by result and by what the surface predicts."""
     runs = _gather(log_batch, seen, len(reach[0]))
     surface = _fit(runs, guide)
     mixed = (1 - guide.shrink) * runs.log_steps + guide.shrink * surface.predicted
@@ -146,8 +140,8 @@ def best_guess(
     for cell in range(len(seen)):
         reached, first = runs.reached(cell), runs.of(cell)[:1]
         order = reached[np.argsort(mixed[reached], kind="stable")]
-        cells.append([Ranked(int(run - first[0]), float(mixed[run])) for run in order])
-    return Guess(cells, surface.noise)
+        cells.append([Ranked(int(run - first[0]), float(mixed[run]), float(surface.errors[run])) for run in order])
+    return cells
 
 
 def _gather(log_batch: Sequence[float], seen: Sequence[Sequence[Seen]], dimensions: int) -> _Runs:
@@ -229,7 +223,7 @@ class _Surface:
     slopes: FloatArray  # cells x dimensions
     curvature: FloatArray  # A
     predicted: FloatArray  # log steps of every run
-    noise: float  # of the runs that reached the target about the surface
+    errors: FloatArray  # standard errors of those, from the scatter of the runs about the surface
 
     def minima(self) -> FloatArray:
         """Where every cell's surface is lowest, if it curved upwards everywhere."""
@@ -264,13 +258,14 @@ def _fit(runs: _Runs, guide: Guide) -> _Surface:
         weighted = active[:, None] * design
         normal = weighted.T @ design + np.diag(sds**-2.0)
         change = np.linalg.solve(normal, weighted.T @ missing)
-    leverage = (weighted * np.linalg.solve(normal, design.T).T).sum(axis=1)
-    noise = math.sqrt(sure @ (missing - design @ change) ** 2 / max(sure @ (1 - leverage), 1e-9))
+    variances = (design * np.linalg.solve(normal, design.T).T).sum(axis=1)  # if the noise were the guide's
+    noise = math.sqrt(sure @ (missing - design @ change) ** 2 / max(sure @ (1 - active * variances), 1e-9))
     _, bends, slope, drift, own = np.split(prior + change, np.cumsum(groups)[:-1])
     curvature = np.zeros((dimensions, dimensions))
     curvature[rows, columns] = curvature[columns, rows] = bends
     slopes = slope + np.outer(runs.batch, drift) + own.reshape(cells, dimensions)
-    return _Surface(origin, slopes, curvature, design @ (prior + change), noise)
+    errors = np.sqrt(variances) * noise / guide.noise
+    return _Surface(origin, slopes, curvature, design @ (prior + change), errors)
 
 
 def _design(runs: _Runs, away: FloatArray, rows: IntArray, columns: IntArray) -> FloatArray:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 from batchlens.sweep._declaration import Cell
 from batchlens.sweep._guided_queue import GuidedQueue
 from batchlens.sweep._queue import Queue
-from batchlens.sweep._reporting import half_width, mean_steps
+from batchlens.sweep._reporting import LEVEL, half_width, mean_steps
 from batchlens.sweep._search import Search, counted
 from batchlens.sweep._trial import Trial
 
@@ -18,7 +18,8 @@ class CellProgress:
     """One cell: trials that count so far, trials asked for, and the steps to the target so far.
 
     Steps are the fewest of the search, of a guided one with fresh seeds their mean. `uncertainty` is half the interval
-    of that mean, as a part of it; None before there is one.
+    of that mean, as a part of it; before there are seeds, of what the surface through all runs says of the most
+    promising setting; None before the first round is done, and for sobol.
     """
 
     cell: Cell
@@ -115,8 +116,12 @@ class GuidedMeter:
             trials=guided.planned(cell),
             best_steps=steps,
             complete=guided.complete(cell),
-            uncertainty=half_width(reports),
+            uncertainty=half_width(reports) if len(reports) > 1 else self._surface_width(cell),
         )
+
+    def _surface_width(self, cell: Cell) -> float | None:
+        error = self._queue.surface_error(cell)
+        return None if error is None else NormalDist().inv_cdf(0.5 + LEVEL / 2) * error
 
 
 def _cell_progress(search: Search) -> CellProgress:

@@ -120,6 +120,9 @@ def check_arguments(
     max_steps = workload.max_steps(batch_size) if max_steps is None else require_whole("max_steps", max_steps, 1)
     main = check_target(workload, options.get("target_on", "validation"), options.get("target"))
     also = [parse_target(workload, text) for text in require_sequence("also_targets", options.get("also_targets", ()))]
+    averages = require_choice("averages", options.get("averages", ""), AVERAGES)
+    if averages and (own := {"averaging", "window"} & settings.keys()):
+        raise ValueError(f"`{min(own)}` must be left out with `averages`, which measures a ladder of them.")
     schedule = options.get("schedule")
     schedule = require_choice("schedule", workload.schedule if schedule is None else schedule, list(SHAPES))
     return Arguments(
@@ -134,7 +137,7 @@ def check_arguments(
         targets=tuple(dict.fromkeys([main, *also])),
         all_targets=require_flag("all_targets", options.get("all_targets", False)),
         confirm_target=require_flag("confirm_target", options.get("confirm_target", False)),
-        averages=require_choice("averages", options.get("averages", ""), AVERAGES),
+        averages=averages,
         lazy=require_flag("lazy", options.get("lazy", True)),
         device=check_device(options.get("device", "cpu")),
     )

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from batchlens._grid import PLAIN
 from batchlens.training._evaluation import Evaluation
 from batchlens.training._targets import Target
 
-PLAIN = "plain"
 # What snapshots of all weights may take, in bytes, but for the two that a bisection needs at least; and how many there
 # are from one wide rung to the next at most.
 SNAPSHOT_BYTES = 500_000_000

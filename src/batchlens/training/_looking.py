@@ -6,12 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from batchlens._grid import next_evaluation, next_rung, next_wide_rung
+from batchlens._grid import PLAIN, next_evaluation, next_rung, next_wide_rung
 from batchlens.training._arguments import Arguments
 from batchlens.training._averages import Average, copies_of
 from batchlens.training._crossing import (
     MOST_SNAPSHOTS,
-    PLAIN,
     SNAPSHOT_BYTES,
     Crossing,
     Measurements,

@@ -12,11 +12,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from batchlens._grid import PLAIN
 from batchlens.kfac import CurvatureError
 from batchlens.training._arguments import Arguments, versions
 from batchlens.training._averages import LADDER, Average, Averaging, copy_into, tensors_of
 from batchlens.training._checkpoint import load_checkpoint, save_checkpoint
-from batchlens.training._crossing import PLAIN
 from batchlens.training._evaluation import Evaluation, Evaluator, Status, best_exact
 from batchlens.training._looking import Looks
 from batchlens.training._recipes import Task
