@@ -125,7 +125,7 @@ def search(problem: Problem, method: Method, seed: int) -> FloatArray:
     for group in _groups(method):
         known, reach = [seen[cell] for cell in group], [[REACH] * problem.dimensions for _ in group]
         guess = best_guess([LOG_BATCH[cell] for cell in group], known, reach, method.guide)
-        ranking += [[ranked.number for ranked in own] for own in guess.cells]
+        ranking += [[ranked.number for ranked in own] for own in guess]
     return np.array([_decide(problem, cell, seen[cell], ranking[cell], random) for cell in cells])
 
 
