@@ -20,8 +20,8 @@ import pytest
 import batchlens
 from batchlens import NoisyQuadratic, UpdateRule, cli, optimal_schedule, risk, steps_to_target, tune
 from batchlens._shapes import SHAPES
+from batchlens.report import _paper
 from batchlens.report._page.records import Claim
-from batchlens.report._theory import page as theory_page
 from batchlens.report._theory.panels import PANELS
 
 SMALL = "--dim 50 --bins 10"
@@ -257,8 +257,8 @@ SOME = Claim("some", "Some claim.", "section 1", "A number.", "1", "at least 0",
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one claim and one figure."""
-    monkeypatch.setattr(theory_page, "PANELS", tuple(plan for plan in PANELS if plan.number == "2a"))
-    monkeypatch.setattr(theory_page, "plan_checks", lambda _: [lambda: SOME])
+    monkeypatch.setattr(_paper, "PANELS", tuple(plan for plan in PANELS if plan.number == "2a"))
+    monkeypatch.setattr(_paper, "plan_checks", lambda _: [lambda: SOME])
 
 
 @pytest.mark.usefixtures("brief")
@@ -516,7 +516,7 @@ def interrupt_a_kernel(_: object) -> NoReturn:
 def test_ctrl_c_at_any_moment(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruption: Callable[[object], NoReturn]
 ) -> None:
-    monkeypatch.setattr(theory_page, "plan_checks", interruption)
+    monkeypatch.setattr(_paper, "plan_checks", interruption)
     found = run(f"reproduce --out {tmp_path / 'report'} --target 0.05 {SMALL}")
     assert (found.status, found.out, found.err.strip()) == (130, "", "batchlens: interrupted.")
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from batchlens.report._page.records import Claim
-from batchlens.report._theory.page import write_theory_report
+from batchlens.report._paper import write_paper
 from batchlens.report._theory.study import Study
 
 
@@ -29,5 +29,5 @@ def study() -> Study:
 def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("reports") / "report"
     progress: list[tuple[int, int, str]] = []
-    claims = write_theory_report(study, folder, lambda *words: progress.append(words))
+    claims = write_paper(study, folder, progress=lambda *words: progress.append(words))
     return Report(study, folder, claims, progress)

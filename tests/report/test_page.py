@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from batchlens._drawing import FOREGROUND
-from batchlens.report._page.frame import render_page, style_sheet, summarise
+from batchlens.report._page.frame import claims_section, frame_page, style_sheet, summarise
 from batchlens.report._page.records import Claim, Panel, Verdict
 from batchlens.report._page.svg import aspect_ratio, inline_svg
 
@@ -118,7 +118,8 @@ def render(
     panels: tuple[Panel, ...] = PANELS,
     seconds: float = 12.34,
 ) -> str:
-    return render_page(title, lead, claims, panels, {"dim": "10000"}, {"numpy": "2.1"}, seconds)
+    summary, versions = summarise(claims), {"numpy": "2.1"}
+    return frame_page(title, lead, summary, [claims_section(claims)], panels, {"dim": "10000"}, versions, seconds)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -304,7 +305,8 @@ def test_a_note_is_there_only_when_there_is_one() -> None:
 def test_nasty_text_stays_text() -> None:
     nasty = Claim(NASTY, NASTY, NASTY, NASTY, NASTY, NASTY, "fails", NASTY)
     figure = Panel("steps", NASTY, NASTY, NASTY, NASTY, NASTY, SVG["path"], NASTY, (NASTY, NASTY))
-    page = render_page(NASTY, NASTY, [nasty], [figure], {NASTY: NASTY}, {NASTY: NASTY}, 1.0)
+    names = {NASTY: NASTY}
+    page = frame_page(NASTY, NASTY, summarise([nasty]), [claims_section([nasty])], [figure], names, names, 1.0)
     reader = Reader(page)
     assert not LOADING & {tag for tag, _ in reader.elements}
     assert not re.search(r"<script|<img|&amp;lt;", page)

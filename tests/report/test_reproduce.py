@@ -20,11 +20,11 @@ import pandas as pd
 import pytest
 
 from batchlens import BatchlensError, UpdateRule, risk, tune
+from batchlens.report import _paper
 from batchlens.report._page.numbers import csv_of, rows_of
 from batchlens.report._page.records import Claim, PanelPlan
-from batchlens.report._theory import page as theory_page
+from batchlens.report._paper import write_paper
 from batchlens.report._theory.evidence import check_claims
-from batchlens.report._theory.page import write_theory_report
 from batchlens.report._theory.panels import PANELS
 from batchlens.report._theory.study import Study
 from batchlens.report.reproduction import reproduce
@@ -52,13 +52,13 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report of one claim and one figure: as good as a whole one where only the folder matters."""
-    monkeypatch.setattr(theory_page, "PANELS", (SOME_PANEL,))
-    monkeypatch.setattr(theory_page, "plan_checks", lambda _: [lambda: SOME_CLAIM])
+    monkeypatch.setattr(_paper, "PANELS", (SOME_PANEL,))
+    monkeypatch.setattr(_paper, "plan_checks", lambda _: [lambda: SOME_CLAIM])
 
 
 @pytest.fixture
 def nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theory_page, "plan_checks", break_down(AssertionError("the folder is wrong from the start")))
+    monkeypatch.setattr(_paper, "plan_checks", break_down(AssertionError("the folder is wrong from the start")))
 
 
 def break_down(error: BaseException) -> Callable[[Study], list[Callable[[], Claim]]]:
@@ -137,8 +137,8 @@ def test_claims_csv_has_every_claim(report: Report) -> None:
 
 def test_a_reproduction_is_at_home_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = dataclasses.replace(SOME_CLAIM, name="other", verdict="holds with a limit", note="At power 0.")
-    monkeypatch.setattr(theory_page, "PANELS", (SOME_PANEL,))
-    monkeypatch.setattr(theory_page, "plan_checks", lambda _: [lambda: SOME_CLAIM, lambda: limited])
+    monkeypatch.setattr(_paper, "PANELS", (SOME_PANEL,))
+    monkeypatch.setattr(_paper, "plan_checks", lambda _: [lambda: SOME_CLAIM, lambda: limited])
     seen: list[tuple[int, int, str]] = []
     found = reproduce(tmp_path / "here", dim=10, bins=0, target=0.1, progress=lambda *words: seen.append(words))
     assert repr(found) == "<Reproduction: 1 claim holds, 1 holds with a limit, 0 fail.>"
@@ -258,7 +258,7 @@ def test_targets_beyond_reach_end_in_one_line() -> None:
 def test_an_earlier_report_is_replaced_and_other_files_stay(study: Study, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")
-    write_theory_report(study, tmp_path)
+    write_paper(study, tmp_path)
     assert (tmp_path / "index.html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert set(files(tmp_path)) == {
@@ -268,7 +268,7 @@ def test_an_earlier_report_is_replaced_and_other_files_stay(study: Study, tmp_pa
 
 @pytest.mark.usefixtures("brief")
 def test_missing_parents_are_made(study: Study, tmp_path: Path) -> None:
-    write_theory_report(study, tmp_path / "one" / "two")
+    write_paper(study, tmp_path / "one" / "two")
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["two"]
 
@@ -276,7 +276,7 @@ def test_missing_parents_are_made(study: Study, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("brief")
 def test_the_current_folder_will_do(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_theory_report(study, Path())
+    write_paper(study, Path())
     assert "index.html" in files(tmp_path)
     assert [name for name in files(tmp_path) if name.startswith(".")] == []
 
@@ -286,7 +286,7 @@ def test_a_file_in_the_way(study: Study, tmp_path: Path) -> None:
     (tmp_path / "report").write_text("mine")
     for out in (tmp_path / "report", tmp_path / "report" / "inside"):
         with pytest.raises(BatchlensError, match=f"{re.escape(str(out))} .*--out") as caught:
-            write_theory_report(study, out)
+            write_paper(study, out)
         assert "\n" not in str(caught.value)
     assert files(tmp_path) == {"report": b"mine"}
 
@@ -295,7 +295,7 @@ def test_a_file_in_the_way(study: Study, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(study: Study) -> None:
     before = set(Path("/sys").iterdir())
     with pytest.raises(BatchlensError, match=r"^/sys/report cannot be written \(.+\)\. Choose .* --out\.$"):
-        write_theory_report(study, Path("/sys/report"))
+        write_paper(study, Path("/sys/report"))
     assert set(Path("/sys").iterdir()) == before
 
 
@@ -308,7 +308,7 @@ def test_a_folder_that_may_not_be_written(study: Study, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(BatchlensError, match=r"report cannot be written \(Permission denied\)"):
-        write_theory_report(study, out)
+        write_paper(study, out)
     assert list(tmp_path.iterdir()) == [out]
     assert list(out.iterdir()) == []
 
@@ -320,10 +320,10 @@ def test_an_error_midway_leaves_everything_as_it_was(
     out = tmp_path / "report"
     out.mkdir()
     (out / "index.html").write_text("old")
-    monkeypatch.setattr(theory_page, "plan_checks", break_down(error))
+    monkeypatch.setattr(_paper, "plan_checks", break_down(error))
     expected = BatchlensError if isinstance(error, OSError) else type(error)
     with pytest.raises(expected):
-        write_theory_report(study, out)
+        write_paper(study, out)
     assert files(out) == {"index.html": b"old"}
     assert list(tmp_path.iterdir()) == [out]
 
@@ -335,16 +335,16 @@ def test_an_error_while_a_figure_is_drawn_leaves_nothing(
     def draw(*_: object) -> None:
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(theory_page, "draw_panel", draw)
+    monkeypatch.setattr(_paper, "draw_panel", draw)
     with pytest.raises(RuntimeError, match="oh"):
-        write_theory_report(study, tmp_path / "report")
+        write_paper(study, tmp_path / "report")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_leaves_no_parents_behind(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theory_page, "plan_checks", break_down(RuntimeError("oh")))
+    monkeypatch.setattr(_paper, "plan_checks", break_down(RuntimeError("oh")))
     with pytest.raises(RuntimeError, match="oh"):
-        write_theory_report(study, tmp_path / "one" / "report")
+        write_paper(study, tmp_path / "one" / "report")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -352,7 +352,7 @@ def test_an_error_leaves_no_parents_behind(study: Study, tmp_path: Path, monkeyp
 def test_a_folder_in_the_place_of_a_file_leaves_everything_as_it_was(study: Study, tmp_path: Path) -> None:
     (tmp_path / "figure-2a.png").mkdir()
     with pytest.raises(BatchlensError, match="--out"):
-        write_theory_report(study, tmp_path)
+        write_paper(study, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["figure-2a.png"]
 
 
@@ -361,7 +361,7 @@ def test_a_folder_in_the_place_of_a_file_leaves_everything_as_it_was(study: Stud
 def test_a_mounted_folder_will_do(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(Path("/dev/shm").iterdir())
     try:
-        write_theory_report(study, Path("/dev/shm"))
+        write_paper(study, Path("/dev/shm"))
         assert Path("/dev/shm/index.html").is_file()
     finally:
         for path in set(Path("/dev/shm").iterdir()) - before:
@@ -425,7 +425,7 @@ def test_schedules_help_at_large_batches_beyond_the_cap(paper: dict[str, Claim])
 def test_a_steeper_problem_can_be_reproduced(tmp_path: Path) -> None:
     """The issue's other problem: nothing is hard-wired to the paper's numbers."""
     study = Study.of_power_law(dim=1000, exponent=1.5, target=0.05)
-    found = write_theory_report(study, tmp_path)
+    found = write_paper(study, tmp_path)
     assert len(found) == len(CHECKS)
     assert [claim.name for claim in found if re.search(r"\bnan\b|\binf\b", claim.found)] == []
     assert "<dt>exponent</dt><dd>1.5</dd>" in (tmp_path / "index.html").read_text(encoding="utf-8")

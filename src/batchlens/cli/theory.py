@@ -190,12 +190,15 @@ def _ready_made(
 @click.option("--out", type=click.Path(path_type=Path), default=Path("report"), show_default=True,
               help="Folder for the page, its figures and their numbers.")  # fmt: skip
 @click.option("--target", type=NUMBER, default=0.01, show_default=True, help="Risk to reach.")
+@click.option("--evidence", type=click.Path(path_type=Path),
+              help="Folder with the sweeps of real networks; ./evidence where there is one.")  # fmt: skip
 @problem_options
 @json_option
-def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -> None:
-    """The paper's theory on one page, claims checked.
+def reproduce_command(out: Path, target: float, evidence: Path | None, as_json: bool, **problem: Any) -> None:
+    """The paper on one page, claims checked.
 
-    Every figure (SVG and PNG, its numbers as CSV), and every claim with its verdict.
+    Every figure (SVG and PNG, its numbers as CSV), and every claim with its verdict: of the theory, computed anew, and
+    of real networks, from the sweeps of an evidence folder.
 
     \b
     Examples:
@@ -203,12 +206,17 @@ def reproduce_command(out: Path, target: float, as_json: bool, **problem: Any) -
       batchlens reproduce --dim 1000 --exponent 1.5 --target 0.05 --out steeper
     """
     with progress_bar("Reproducing") as advance:
-        found = bl.reproduce(out, **problem, target=target, progress=advance)
+        found = bl.reproduce(out, **problem, target=target, evidence=evidence, progress=advance)
     if as_json:
         print_json(found.as_document())
         return
     names = ("verdict", "name", "found")
     print_table(found.headline, {name: [getattr(claim, name) for claim in found.claims] for name in names})
+    if found.networks:
+        rows = [
+            {"verdict": claim.verdict, "claim": claim.sentence, "workloads": claim.words} for claim in found.networks
+        ]
+        print_table("On networks", columns_of(rows))
     say(f"Page: {found.page}")
 
 

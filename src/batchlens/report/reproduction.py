@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from batchlens._checks import require_path
 from batchlens._results import Result, axes_or_new
+from batchlens.report._evidence.judging import JudgedClaim
+from batchlens.report._evidence.reading import DECLARATIONS, Evidence, read_evidence
 from batchlens.report._page.frame import summarise
 from batchlens.report._page.numbers import frame_of
-from batchlens.report._page.records import Claim, Verdict, say_nothing
-from batchlens.report._theory.page import write_theory_report
+from batchlens.report._page.records import NOT_MEASURED, Claim, Verdict, say_nothing
+from batchlens.report._paper import write_paper
 from batchlens.report._theory.study import Study
 from batchlens.theory._types import Rounding
 
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Reproduction", "reproduce"]
 
+# Where evidence is looked for.
+_USUAL = Path("evidence")
+
 
 @dataclass(frozen=True, repr=False)
 class Reproduction(Result):
@@ -28,16 +34,18 @@ class Reproduction(Result):
     Arguments:
         claims: every statement of the paper about the model, with what was found and a verdict.
         page: the file to open in a browser; figures and their numbers are beside it.
+        networks: every statement about networks, judged on each workload that was measured; none without evidence.
 
     >>> found = Reproduction(claims=(), page=Path("index.html"))
     >>> found
     <Reproduction: 0 claims hold, 0 hold with a limit, 0 fail.>
     >>> found.as_document()
-    {'page': 'index.html', 'claims': []}
+    {'page': 'index.html', 'claims': [], 'networks': []}
     """
 
     claims: tuple[Claim, ...]
     page: Path
+    networks: tuple[JudgedClaim, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -51,7 +59,7 @@ class Reproduction(Result):
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """How many claims have which verdict."""
         ax = axes_or_new(ax)
-        verdicts = get_args(Verdict)
+        verdicts = [verdict for verdict in get_args(Verdict) if verdict != NOT_MEASURED]
         counts = [sum(claim.verdict == verdict for claim in self.claims) for verdict in verdicts]
         ax.bar_label(ax.barh(verdicts, counts))
         ax.invert_yaxis()
@@ -60,7 +68,11 @@ class Reproduction(Result):
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens reproduce --json` prints."""
-        return {"page": str(self.page), "claims": [dict(vars(claim)) for claim in self.claims]}
+        return {
+            "page": str(self.page),
+            "claims": [dict(vars(claim)) for claim in self.claims],
+            "networks": [claim.as_document() for claim in self.networks],
+        }
 
 
 def reproduce(
@@ -71,9 +83,10 @@ def reproduce(
     bins: int = 100,
     rounding: Rounding = "down",
     target: float = 0.01,
+    evidence: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Reproduction:
-    """Does what the paper says about its model hold? Computes its figures, checks its claims and writes a page.
+    """Does what the paper says hold? Computes its figures, checks its claims and writes a page.
 
     The curvatures are i**-exponent for i from 1 to dim, the gradient noise equals them, and training starts from
     variance 1 (section 3.5 of the paper). The page is index.html; every figure is beside it as SVG and PNG, and its
@@ -86,6 +99,8 @@ def reproduce(
         bins: into how many groups of equal curvature the coordinates are put; 0 leaves them as they are.
         rounding: which curvature stands for a bin: "down", the smallest, as in the paper, or "mean".
         target: the risk to reach.
+        evidence: the folder with the sweeps of real networks, read without torch; "evidence" in the working folder
+            where there is one, else the page is about the theory alone.
         progress: is told how many claims and figures are done, of how many, and which was the last.
 
     >>> import tempfile
@@ -97,5 +112,13 @@ def reproduce(
     """
     study = Study.of_power_law(dim, exponent, bins, rounding, target)
     folder = Path(out)
-    claims = write_theory_report(study, folder, progress or say_nothing)
-    return Reproduction(tuple(claims), folder / "index.html")
+    found = _find_evidence(evidence)
+    claims = write_paper(study, folder, found, progress or say_nothing)
+    return Reproduction(tuple(claims), folder / "index.html", () if found is None else found.claims)
+
+
+def _find_evidence(folder: str | os.PathLike[str] | None) -> Evidence | None:
+    """That of the folder, or of "evidence" in the working folder where there is one and none was named."""
+    if folder is not None:
+        return read_evidence(require_path("evidence", folder))
+    return read_evidence(_USUAL) if (_USUAL / DECLARATIONS).is_file() else None

@@ -67,4 +67,5 @@ def write_panel(plan: PanelPlan[Any], frame: pd.DataFrame, svg: str, png: bytes,
     (folder / f"{plan.slug}.png").write_bytes(png)
     (folder / csv).write_text(csv_of(frame), encoding="utf-8")
     alt = f"Figure {plan.number}: {plan.title}. {plan.caption}"
-    return Panel(plan.slug, plan.number, plan.title, plan.source, plan.caption, alt, svg, f"{plan.slug}.png", (csv,))
+    png_name = f"{plan.slug}.png"
+    return Panel(plan.slug, plan.number, plan.title, plan.source, plan.caption, alt, svg, png_name, (csv,), plan.part)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ _MARKS: dict[Verdict, tuple[str, str]] = {
     "holds": ("holds", "✓"),
     "holds with a limit": ("limit", "◐"),
     "fails": ("fails", "✕"),
+    "not measured": ("missing", "-"),
 }
 
 
@@ -37,7 +39,7 @@ def summarise(claims: Iterable[Claim]) -> str:
     '1 claim holds, 0 hold with a limit, 0 fail.'
     """
     counts = Counter(claim.verdict for claim in claims)
-    hold, limit, fail = (counts[verdict] for verdict in _MARKS)
+    hold, limit, fail, _ = (counts[verdict] for verdict in _MARKS)
     return (
         f"{hold} {'claim holds' if hold == 1 else 'claims hold'}, "
         f"{limit} {'holds' if limit == 1 else 'hold'} with a limit, "
@@ -45,29 +47,10 @@ def summarise(claims: Iterable[Claim]) -> str:
     )
 
 
-def render_page(
-    title: str,
-    lead: str,
-    claims: Sequence[Claim],
-    panels: Sequence[Panel],
-    parameters: Mapping[str, str],
-    versions: Mapping[str, str],
-    seconds: float,
-) -> str:
-    """The whole page as HTML.
-
-    Arguments:
-        title: the question that the page answers.
-        lead: what the page shows; an empty line begins a new paragraph.
-        claims: what was checked.
-        panels: the figures.
-        parameters: what the numbers came from, shown in the order given.
-        versions: of what computed them, shown in the order given.
-        seconds: how long it took; the only part that differs between two runs with the same parameters.
-    """
+def claims_section(claims: Sequence[Claim]) -> Section:
+    """A table of claims with their verdicts."""
     _require_distinct("claims", "name", [claim.name for claim in claims])
-    section = Section("claims", "Claims", _render_claims(claims))
-    return frame_page(title, lead, summarise(claims), [section], panels, parameters, versions, seconds)
+    return Section("claims", "Claims", _render_claims(claims))
 
 
 def frame_page(
@@ -81,7 +64,19 @@ def frame_page(
     seconds: float,
     appendix: Sequence[Section] = (),
 ) -> str:
-    """A page of sections, figures, more sections and where the numbers come from, as HTML."""
+    """A page of sections, figures, more sections and where the numbers come from, as HTML.
+
+    Arguments:
+        title: the question that the page answers.
+        lead: what the page shows; an empty line begins a new paragraph.
+        summary: the answer in a sentence or two.
+        sections: above the figures.
+        panels: the figures; those of one `part` in a row.
+        parameters: what the numbers came from, shown in the order given.
+        versions: of what computed them, shown in the order given.
+        seconds: how long it took; the only part that differs between two runs with the same parameters.
+        appendix: sections below the figures.
+    """
     _require_distinct("panels", "slug", [panel.slug for panel in panels])
     paragraphs = "\n".join(f"<p>{escape(' '.join(part.split()))}</p>" for part in lead.split("\n\n") if part.strip())
     return f"""\
@@ -111,9 +106,7 @@ def frame_page(
 <section id="figures" aria-labelledby="figures-heading">
 <h2 id="figures-heading">Figures</h2>
 {_render_contents(panels)}
-<div class="figures">
-{_join(map(_render_panel, panels, _place(panels)))}
-</div>
+{_join(_render_part_of_page(part, list(some)) for part, some in groupby(panels, lambda panel: panel.part))}
 </section>{"".join(f"{chr(10)}{_render_section(section)}" for section in appendix)}
 </main>
 <footer id="origin" aria-labelledby="origin-heading">
@@ -216,6 +209,12 @@ def _render_bar(sections: Sequence[Section], panels: Sequence[Panel]) -> str:
         f'<nav class="bar" aria-label="Page"><a href="#top">Top</a>{parts}'
         f'<a href="#origin">Parameters</a><a href="#figures">Figures</a><span class="numbers">{links}</span></nav>'
     )
+
+
+def _render_part_of_page(part: str, panels: Sequence[Panel]) -> str:
+    """Figures that belong together, under their own heading where they have one."""
+    heading = f'<h3 class="part">{escape(part)}</h3>\n' if part else ""
+    return f'{heading}<div class="figures">\n{_join(map(_render_panel, panels, _place(panels)))}\n</div>'
 
 
 def _render_contents(panels: Sequence[Panel]) -> str:

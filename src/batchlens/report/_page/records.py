@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 _Source = TypeVar("_Source")
 
-Verdict = Literal["holds", "holds with a limit", "fails"]
+Verdict = Literal["holds", "holds with a limit", "fails", "not measured"]
+NOT_MEASURED: Verdict = "not measured"
 # Is told how many parts of a report are done, of how many, and which was the last.
 Progress = Callable[[int, int, str], None]
 
@@ -46,6 +47,7 @@ class Panel:
     svg: str
     png: str
     csv: tuple[str, ...]
+    part: str = ""  # of the page, under a heading of its own
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class PanelPlan(Generic[_Source]):
     numbers: str
     data: "Callable[[_Source], DataFrame]"
     draw: "Callable[[Axes, DataFrame], None]"
+    part: str = ""
 
     @property
     def slug(self) -> str:

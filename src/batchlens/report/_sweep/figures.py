@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of, steps_axis
-from batchlens.optimizers import averaged, base_of
+from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._page.numbers import frame_of, groups, rows_of
 from batchlens.sweep.results import SweepResult
 
@@ -58,6 +58,12 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
             label = "" if reached else f"{optimizer} (not reached)"
             lines.append(Line(crosses["batch_size"] * shift, crosses["max_steps"], label, colour, " ", "x"))
     draw_lines(ax, lines)
+
+
+def plain_steps_data(sweep: SweepResult) -> pd.DataFrame:
+    """The steps of the optimizers without averaging."""
+    data = sweep_steps_data(sweep)
+    return data[~data["optimizer"].map(is_averaged)]
 
 
 def averaging_data(sweep: SweepResult) -> pd.DataFrame:

@@ -1,0 +1,141 @@
+"""Figures of networks: theory and networks side by side, and what averaging saves.
+
+Side by side, steps and batch sizes are in units of SGD's own plateau and critical batch size.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of
+from batchlens.optimizers import averaged
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percentiles
+from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._theory.study import Study
+from batchlens.scaling._critical import fit_curves, reached
+from batchlens.scaling.curve import ScalingCurve
+from batchlens.sweep.results import SweepResult
+
+THEORY = "theory"
+# What the theory shows beside each optimizer: a family, and the power nearest to what the optimizer achieves.
+_IN_THEORY = {"sgd": ("sgd", 0.0), "momentum": ("momentum", 0.0), "adam": ("momentum", 0.5), "kfac": ("momentum", 0.75)}
+_COLUMNS = 3
+_SIZE = (3.4, 3.0)
+
+
+def side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
+    """Steps over SGD's plateau against batch size over SGD's critical batch size, by "fit"."""
+    theory = {name: study.curve(family, power) for name, (family, power) in _IN_THEORY.items()}
+    curves = {THEORY: theory, **{name: sweep.curves() for name, sweep in sweeps.items()}}
+    return frame_of(row for place, found in curves.items() for row in _relative(place, found))
+
+
+def _relative(place: str, curves: Mapping[str, ScalingCurve]) -> Iterator[dict[str, Any]]:
+    if "sgd" not in curves:
+        return
+    log_batch, log_steps = reached(curves["sgd"].batch_sizes, curves["sgd"].steps)
+    if log_batch.size < 3:
+        return
+    log_critical, log_least = (float(found[0]) for found in fit_curves(log_batch, log_steps[None]))
+    for name in _IN_THEORY:
+        if name in curves:
+            curve = curves[name]
+            for size, steps in zip(curve.batch_sizes, curve.steps, strict=True):
+                yield {
+                    "place": place,
+                    "optimizer": name,
+                    "batch_size": size,
+                    "steps": steps,
+                    "relative_batch_size": math.exp(math.log(size) - log_critical),
+                    "relative_steps": None if not steps else math.exp(math.log(steps) - log_least),
+                }
+
+
+def draw_side_by_side(ax: Axes, data: pd.DataFrame) -> None:
+    """A small picture for the theory and for each workload, all with the same axes and colours."""
+    places = list(dict.fromkeys(data["place"]))
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    ax.remove()
+    columns = min(_COLUMNS, len(places))
+    rows = math.ceil(len(places) / columns)
+    figure.set_size_inches(_SIZE[0] * columns, _SIZE[1] * rows)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    networks = data[data["place"] != THEORY]
+    limits = {
+        column: _limits(networks[column] if len(networks) else data[column])
+        for column in ("relative_batch_size", "relative_steps")
+    }
+    for small, place in zip(axes, places, strict=False):
+        _draw_place(small, place, data[data["place"] == place], limits)
+    for unused in axes[len(places) :]:
+        unused.remove()
+    handles, labels = axes[min(len(places), len(axes)) - 1].get_legend_handles_labels()
+    axes[0].legend(handles, labels, fontsize=8, frameon=False)
+    figure.supxlabel("batch size over the critical batch size of SGD", fontsize=10)
+    figure.supylabel("steps over the fewest of SGD", fontsize=10)
+
+
+def _limits(values: "pd.Series[Any]") -> tuple[float, float]:
+    known = np.array([value for value in values if value is not None and value > 0], dtype=float)
+    return float(known.min()) / 1.5, float(known.max()) * 1.5
+
+
+def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, tuple[float, float]]) -> None:
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    for (optimizer,), part in groups(data, "optimizer"):
+        colour, style, marker = look_of(optimizer, list(_IN_THEORY))
+        known = part[part["relative_steps"].notna()]
+        small = "" if place == THEORY else marker
+        ax.plot(
+            known["relative_batch_size"], known["relative_steps"], style, color=colour, marker=small, label=optimizer
+        )
+    ends = np.array(limits["relative_batch_size"])
+    ax.plot(ends, 1 / ends, ":", color="#888888", linewidth=1.0, label="perfect scaling")
+    ax.set_xlim(limits["relative_batch_size"])
+    ax.set_ylim(limits["relative_steps"])
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(base=10))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    ax.set_title(place, fontsize=10, loc="left")
+    ax.grid(True)
+
+
+def averaging_ratio_data(sweep: SweepResult) -> pd.DataFrame:
+    """Averaged over plain steps, paired by seed, of the optimizers that were swept both ways."""
+    numbers, names = Numbers(sweep), sweep.declaration.optimizers
+    rows = []
+    for name in (name for name in names if averaged(name) in names and averaged(name) != name):
+        for size in numbers.batch_sizes:
+            try:
+                ratio = numbers.paired(averaged(name), name, size)
+            except NotMeasuredError:
+                continue
+            low, high = percentiles(ratio, numbers.seeds)
+            rows.append({"optimizer": name, "batch_size": size, "ratio": float(ratio[0]), "low": low, "high": high})
+    return frame_of(rows)
+
+
+def draw_averaging_ratio(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+    """Ratios against batch size, one line per optimizer."""
+    log_axis(ax, [*data["ratio"], 1.0], "averaged over plain steps")
+    ax.set_ylim(min(data["ratio"].min(), 1.0) / 1.15, max(data["ratio"].max(), 1.0) * 1.15)
+    ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    batch_axis(ax, data["batch_size"])
+    hold_batch_sizes(ax, data["batch_size"])
+    ax.axhline(1.0, color="#888888", linewidth=1.0)
+    lines = []
+    for (optimizer,), part in groups(data, "optimizer"):
+        colour, style, marker = look_of(optimizer, optimizers)
+        lines.append(Line(part["batch_size"], part["ratio"], optimizer, colour, style, marker))
+        ax.vlines(part["batch_size"], part["low"], part["high"], color=colour, linewidth=1.0)
+    draw_lines(ax, lines)

@@ -1,0 +1,181 @@
+"""Verdicts on the paper's claims, each with its numbers and how sure it is.
+
+Rules, formulas and thresholds are those of claims.toml, committed before the sweeps were run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from batchlens._arrays import FloatArray
+from batchlens.report._evidence.formulas import evaluate
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percentiles
+from batchlens.report._page.records import NOT_MEASURED, Verdict
+
+Codes = npt.NDArray[np.int64]  # of verdicts, one per draw of the seeds
+_VERDICTS: dict[int, Verdict] = {2: "holds", 1: "holds with a limit", 0: "fails", -1: NOT_MEASURED}
+_HOLDS, _LIMIT, _FAILS, _UNKNOWN = _VERDICTS
+
+
+class Value(NamedTuple):
+    """A number and between which its resamples lie."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a part of a claim says of one optimizer or pair."""
+
+    part: str
+    optimizers: tuple[str, ...]
+    values: Mapping[str, Value]
+    verdict: Verdict
+    reason: str = ""  # why it is not measured
+    cells: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim on one workload."""
+
+    sweep: str
+    verdict: Verdict
+    sureness: float | None  # share of resamples that come to the same verdict
+    fragile: tuple[int, ...]  # seeds whose absence would change it, counted from 1
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim over all workloads."""
+
+    name: str
+    sentence: str
+    paper: str
+    where: str
+    parts: tuple[Mapping[str, Any], ...]
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def measured(self) -> list[Judgement]:
+        return [entry for entry in self.judgements if entry.verdict != NOT_MEASURED]
+
+    @property
+    def verdict(self) -> str:
+        """The same words where all workloads agree, else on how many of them it holds."""
+        found = {entry.verdict for entry in self.measured}
+        if len(found) < 2:
+            return next(iter(found), NOT_MEASURED)
+        return f"{sum(entry.verdict == 'holds' for entry in self.measured)} of {len(self.measured)}"
+
+    @property
+    def words(self) -> str:
+        """The verdict on every workload that was measured."""
+        return "; ".join(f"{entry.sweep} {entry.verdict}" for entry in self.measured)
+
+    def as_document(self) -> dict[str, Any]:
+        """What JSON has of it."""
+        return {
+            "name": self.name,
+            "claim": self.sentence,
+            "verdict": self.verdict,
+            "workloads": [asdict(entry) for entry in self.judgements],
+        }
+
+
+def judge_claim(claim: Mapping[str, Any], sweeps: Mapping[str, Numbers | None]) -> JudgedClaim:
+    """A claim on every workload that it names."""
+    parts = tuple(claim.get("parts", ()))
+    judgements = tuple(_judge(name, parts, sweeps.get(name)) for name in claim["sweeps"])
+    return JudgedClaim(claim["name"], claim["claim"], claim["paper"], claim["where"], parts, judgements)
+
+
+def _judge(name: str, parts: Sequence[Mapping[str, Any]], numbers: Numbers | None) -> Judgement:
+    if numbers is None:
+        return Judgement(name, NOT_MEASURED, None, (), ())
+    items: list[Item] = []
+    codes: list[Codes] = []
+    for part in parts:
+        judged = [_judge_item(part, item, numbers) for item in part["over"] if _is_swept(item, numbers)]
+        items += [item for item, _ in judged]
+        codes.append(part_codes([code for _, code in judged], len(numbers.draws)))
+    found = claim_codes(codes, len(numbers.draws))
+    first, last = 1 + np.arange(2) * numbers.seeds
+    fragile = tuple(int(seed) + 1 for seed in np.flatnonzero(found[first:last] != found[0]))
+    resampled = found[last:]
+    known = found[0] != _UNKNOWN and len(resampled) > 0
+    sureness = float(np.mean(resampled == found[0])) if known else None
+    return Judgement(name, _VERDICTS[int(found[0])], sureness, fragile if known else (), tuple(items))
+
+
+def _is_swept(item: Mapping[str, str], numbers: Numbers) -> bool:
+    return set(item.values()) <= set(numbers.sweep.declaration.optimizers)
+
+
+def _judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Numbers) -> tuple[Item, Codes]:
+    """Where a critical batch size is a bound only, what holds for all that it may be."""
+    optimizers = tuple(item.values())
+    reads_critical = any("critical(" in formula for formula in part["quantities"].values())
+    sizes = range(len(optimizers) + 1) if reads_critical else range(1)
+    numbers.used.clear()
+    try:
+        found = [_try(part, item, numbers, far) for size in sizes for far in combinations(optimizers, size)]
+    except NotMeasuredError as missing:
+        unknown = np.full(len(numbers.draws), _UNKNOWN)
+        return Item(part["name"], optimizers, {}, NOT_MEASURED, str(missing)), unknown
+    every = np.stack([codes for _, codes in found])
+    codes = np.where((every == every[0]).all(axis=0), every[0], _UNKNOWN)
+    values = {name: Value(float(array[0]), *percentiles(array, numbers.seeds)) for name, array in found[0][0].items()}
+    reason = "a critical batch size is a bound only" if codes[0] == _UNKNOWN else ""
+    cells = tuple(sorted(numbers.used))
+    return Item(part["name"], optimizers, values, _VERDICTS[int(codes[0])], reason, cells), codes
+
+
+def _try(
+    part: Mapping[str, Any], item: Mapping[str, str], numbers: Numbers, far: Sequence[str]
+) -> tuple[dict[str, FloatArray], Codes]:
+    names = {**numbers.names(far), **item}
+    quantities = {name: np.asarray(evaluate(formula, names)) for name, formula in part["quantities"].items()}
+    holds, limit = (np.asarray(evaluate(part[name], {**names, **quantities})) for name in ("holds", "limit"))
+    codes = np.where(holds, _HOLDS, np.where(limit, _LIMIT, _FAILS))
+    unknown = np.any([np.isnan(array) for array in quantities.values()], axis=0)
+    return quantities, np.where(unknown, _UNKNOWN, codes)
+
+
+def part_codes(items: Sequence[Codes], draws: int) -> Codes:
+    """Holds where all items do, fails where fewer than half hold at least with a limit.
+
+    >>> part_codes([np.array([2, 2, 1]), np.array([2, 0, 0]), np.array([2, 2, 0])], 3).tolist()
+    [2, 1, 0]
+    """
+    codes = np.array(items, dtype=np.int64).reshape(len(items), draws)
+    measured = (codes != _UNKNOWN).sum(axis=0)
+    fails = 2 * (codes >= _LIMIT).sum(axis=0) < measured
+    return _summary(codes, measured, fails)
+
+
+def claim_codes(parts: Sequence[Codes], draws: int) -> Codes:
+    """Holds where all parts do, fails where more than half of them fail.
+
+    >>> claim_codes([np.array([2, 2, 0]), np.array([2, 0, 0]), np.array([2, 2, -1])], 3).tolist()
+    [2, 1, 0]
+    """
+    codes = np.array(parts, dtype=np.int64).reshape(len(parts), draws)
+    measured = (codes != _UNKNOWN).sum(axis=0)
+    return _summary(codes, measured, 2 * (codes == _FAILS).sum(axis=0) > measured)
+
+
+def _summary(codes: Codes, measured: Codes, fails: npt.NDArray[np.bool_]) -> Codes:
+    holds = (codes == _HOLDS).sum(axis=0) == measured
+    summary: Codes = np.select([measured == 0, holds, fails], [_UNKNOWN, _HOLDS, _FAILS], _LIMIT)
+    return summary

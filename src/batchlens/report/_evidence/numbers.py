@@ -1,0 +1,193 @@
+"""What the formulas of claims are made of: the numbers of one sweep, for its seeds as they are and for resamples.
+
+Every number is an array with an entry per draw of the fresh seeds.  The first draw has each seed once, the next ones
+leave out one seed each, the rest are resamples.  Seeds are drawn once for all cells, so that pairs stay pairs.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from batchlens._arrays import FloatArray
+from batchlens.report._evidence.formulas import FUNCTIONS
+from batchlens.scaling._critical import END_WIDTH, read_curves
+from batchlens.sweep._curves import MeasuredCell
+from batchlens.sweep._guided import CHOOSING, Guided
+from batchlens.sweep._reporting import log_steps
+from batchlens.sweep.results import SweepResult
+
+RESAMPLES = 1000
+# Fewer seeds that reached the target do not make a measurement.
+LEAST_REACHED = 3
+_HALF_WIDTH = 8.0
+_ROUNDING = 1e-9
+# Where a bounded critical batch size may lie, instead of at its bound.
+_FAR = {1: math.inf, -1: 0.0}
+
+Quantity = Callable[[str, int], FloatArray]
+
+
+class NotMeasuredError(Exception):
+    """A number that the sweep does not have, or not yet; the message says why."""
+
+
+def draw_seeds(seeds: int, resamples: int = RESAMPLES) -> FloatArray:
+    """How often every seed counts, a row per draw.
+
+    >>> draw_seeds(2, 0).tolist()
+    [[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
+    """
+    drawn = np.random.default_rng(0).multinomial(seeds, [1 / seeds] * seeds, size=resamples)
+    return np.concatenate([np.ones((1, seeds)), 1.0 - np.eye(seeds), drawn])
+
+
+class Numbers:
+    """The numbers of one sweep."""
+
+    def __init__(self, sweep: SweepResult, resamples: int = RESAMPLES) -> None:
+        self.sweep = sweep
+        self.batch_sizes = sorted(sweep.declaration.batch_sizes)
+        self._cells = {(cell.result.cell.optimizer, cell.batch_size): cell for cell in sweep.cells}
+        self.seeds = max(
+            (_place(trial.key.repeat) + 1 for cell in sweep.cells for trial in cell.result.repeats), default=1
+        )
+        self.draws = draw_seeds(self.seeds, resamples)
+        self._guided = Guided(sweep.declaration, ())
+        self._steps: dict[tuple[str, str, int], FloatArray] = {}
+        self._critical: dict[str, tuple[FloatArray, FloatArray]] = {}
+        self.used: set[tuple[str, int]] = set()
+
+    def names(self, far: Collection[str] = ()) -> dict[str, Any]:
+        """What a formula may name; a bounded critical batch size of optimizers in `far` is as far off as can be."""
+        return {
+            **FUNCTIONS,
+            "steps": self.steps,
+            "steps_at": self.steps_at,
+            "paired": self.paired,
+            "critical": lambda optimizer: self.critical(optimizer, optimizer in far),
+            "paired_critical": lambda a, o: self.critical(a, a in far) / self.critical(o, o in far),
+            "rate": self.rate,
+            "slope": self.slope,
+            "smallest": self.batch_sizes[0],
+            "largest": self.batch_sizes[-1],
+            "other": "other",
+            **{name: name for name in ("small_end", "large_end", "small_half", "large_half", "every")},
+        }
+
+    def steps(self, optimizer: str, batch_size: int) -> FloatArray:
+        """Geometric means to the main target."""
+        return self._mean("", optimizer, batch_size)
+
+    def steps_at(self, target: str, optimizer: str, batch_size: int) -> FloatArray:
+        """The same to another target of the same runs."""
+        return self._mean(self.other_target() if target == "other" else target, optimizer, batch_size)
+
+    def paired(self, averaged: str, plain: str, batch_size: int) -> FloatArray:
+        """Steps of the one over steps of the other, seed by seed."""
+        logs = self._logs("", averaged, batch_size) - self._logs("", plain, batch_size)
+        return self._mean_of(logs, f"{averaged} and {plain} at {batch_size:,}")
+
+    def critical(self, optimizer: str, far: bool = False) -> FloatArray:
+        """Critical batch sizes by "fit"."""
+        if optimizer not in self._critical:
+            steps = np.stack([self.steps(optimizer, size) for size in self.batch_sizes], axis=1)
+            log_value, side = read_curves("fit", np.log(self.batch_sizes), np.log(steps))
+            extreme = np.select([side == 1, side == -1], [_FAR[1], _FAR[-1]], np.exp(log_value))
+            self._critical[optimizer] = np.exp(log_value), extreme
+        return self._critical[optimizer][far]
+
+    def rate(self, optimizer: str, batch_size: int) -> FloatArray:
+        """The effective learning rate of the chosen setting: the same in every draw."""
+        rate = self._cell(optimizer, batch_size).effective_learning_rate
+        if rate is None:
+            raise NotMeasuredError(f"{optimizer} at {batch_size:,} has no learning rate")
+        return np.full(len(self.draws), rate)
+
+    def slope(self, quantity: Quantity, optimizer: str, part: str) -> FloatArray:
+        """Least-squares slope of log quantity over log batch size."""
+        sizes = self._part(part)
+        logs = np.log(np.stack([quantity(optimizer, size) for size in sizes], axis=1))
+        away = np.log(sizes) - np.mean(np.log(sizes))
+        slopes: FloatArray = logs @ away / (away @ away)
+        return slopes
+
+    def other_target(self) -> str:
+        """The target on the other set that most seeds have reached, the harder one where several have."""
+        declaration = self.sweep.declaration
+        on_training_set = declaration.target_on != "validation"
+        found = {}
+        for target in declaration.also_targets:
+            if (target.startswith("validation")) == on_training_set:
+                taken = [
+                    self._guided.crossing(trial, cell.result.cell.optimizer, target)
+                    for cell in self.sweep.cells
+                    for trial in cell.result.repeats
+                ]
+                reached = [steps for steps in taken if steps]
+                if 2 * len(reached) > len(taken):
+                    found[target] = float(np.mean(np.log(reached)))
+        if not found:
+            raise NotMeasuredError("no target on the other set was reached by most seeds")
+        return max(found, key=lambda target: found[target])
+
+    def _part(self, part: str) -> list[int]:
+        width = {"end": END_WIDTH, "half": _HALF_WIDTH}.get(part.partition("_")[2], math.inf) * (1 + _ROUNDING)
+        first, last = self.batch_sizes[0], self.batch_sizes[-1]
+        if part.startswith("large"):
+            return [size for size in self.batch_sizes if last / size <= width]
+        return [size for size in self.batch_sizes if size / first <= width]
+
+    def _cell(self, optimizer: str, batch_size: int) -> MeasuredCell:
+        cell = self._cells[optimizer, batch_size]
+        if not cell.result.complete:
+            raise NotMeasuredError(f"{optimizer} at {batch_size:,} is not complete")
+        self.used.add((optimizer, batch_size))
+        return cell
+
+    def _mean(self, target: str, optimizer: str, batch_size: int) -> FloatArray:
+        key = target, optimizer, batch_size
+        if key not in self._steps:
+            self._steps[key] = self._mean_of(self._logs(*key), f"{optimizer} at {batch_size:,}")
+        self._cell(optimizer, batch_size)
+        return self._steps[key]
+
+    def _logs(self, target: str, optimizer: str, batch_size: int) -> FloatArray:
+        """Log steps by seed; one that missed the target enters with the steps that it was given, NaN: not run."""
+        trials = self._cell(optimizer, batch_size).result.repeats
+        logs = np.full(self.seeds, np.nan)
+        reached = 0
+        for trial in trials:
+            steps = trial.steps if not target else self._guided.crossing(trial, optimizer, target)
+            reached += steps is not None
+            log = log_steps([trial])[0] if not target else math.log(max(steps or trial.steps_taken, 1e-3))
+            logs[_place(trial.key.repeat)] = log
+        if reached < LEAST_REACHED:
+            raise NotMeasuredError(
+                f"{reached} of {len(trials)} seeds of {optimizer} at {batch_size:,} reached the target"
+            )
+        return logs
+
+    def _mean_of(self, logs: FloatArray, what: str) -> FloatArray:
+        known = np.isfinite(logs)
+        if known.sum() < LEAST_REACHED:
+            raise NotMeasuredError(f"{what} share fewer than {LEAST_REACHED} seeds")
+        weights = self.draws[:, known]
+        with np.errstate(invalid="ignore"):
+            means: FloatArray = np.exp(weights @ logs[known] / weights.sum(axis=1))
+        return means
+
+
+def _place(repeat: int) -> int:
+    """Of a seed that reports, among those."""
+    return repeat - CHOOSING - 1
+
+
+def percentiles(values: FloatArray, seeds: int, level: float = 0.9) -> tuple[float, float]:
+    """Between which the resamples of a number lie."""
+    resampled = values[1 + seeds :]
+    if np.isnan(resampled).all():
+        return math.nan, math.nan
+    low, high = np.nanquantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

@@ -1,0 +1,278 @@
+"""The networks' part of the page: figures of every sweep, verdicts, critical batch sizes, and what it all cost."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from batchlens.report._evidence.figures import (
+    averaging_ratio_data,
+    draw_averaging_ratio,
+    draw_side_by_side,
+    side_by_side_data,
+)
+from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
+from batchlens.report._evidence.reading import Evidence
+from batchlens.report._page.frame import Badge, Cell, Section, render_table
+from batchlens.report._page.numbers import frame_of
+from batchlens.report._page.records import NOT_MEASURED, PanelPlan
+from batchlens.report._sweep import figures, thresholds
+from batchlens.report._sweep.page import estimate_words, target_words
+from batchlens.report._theory.study import Study
+from batchlens.scaling._critical import DEFINITIONS
+from batchlens.sweep.results import SweepResult
+
+PART = "Networks"
+_KINDS = {"holds": "holds", "holds with a limit": "limit", "fails": "fails", NOT_MEASURED: "missing"}
+_FIRST = 11  # the number of the networks' first figure
+
+
+def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[PanelPlan[Any], pd.DataFrame]]:
+    """The figures for which there are numbers, each with its numbers."""
+    if not evidence.measured:
+        return
+    together = PanelPlan[Any](
+        str(_FIRST),
+        "Theory and networks",
+        "figures 3 and 5",
+        "Steps against batch size, each in units of SGD's own critical batch size and fewest steps, so that all "
+        "pictures have the same axes. In theory Adam is preconditioning with power 0.5 and K-FAC with 0.75.",
+        "networks",
+        lambda _: side_by_side_data(study, evidence.measured),
+        draw_side_by_side,
+        part=PART,
+    )
+    yield together, together.data(None)
+    for number, (name, sweep) in enumerate(evidence.measured.items(), start=_FIRST + 1):
+        shown = [(plan, plan.data(sweep)) for plan in _plans(name, sweep)]
+        for letter, (plan, frame) in zip("abcdefgh", [pair for pair in shown if len(pair[1])], strict=False):
+            yield replace(plan, number=f"{number}{letter}"), frame
+
+
+def _plans(name: str, sweep: SweepResult) -> list[PanelPlan[SweepResult]]:
+    """Of one sweep; averaged optimizers have a figure of their own."""
+    optimizers, target = sweep.declaration.optimizers, target_words(sweep.declaration)
+    again = f" Measured again by: make evidence SWEEP={name}."
+    part = f"{PART}: {sweep.declaration.workload}"
+    return [
+        PanelPlan(
+            "",
+            f"Steps to {target}",
+            "figure 5" if sweep.declaration.target_on == "validation" else "figure 8",
+            "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals." + again,
+            f"{name}-steps",
+            figures.plain_steps_data,
+            partial(figures.draw_sweep_steps, optimizers=optimizers),
+            part=part,
+        ),
+        PanelPlan(
+            "",
+            "What averaging saves",
+            "figure 6",
+            "Steps of the chosen average of the weights over those of the plain winner, paired by fresh seed, with 90% "
+            "intervals from resampling the seeds: below 1 averaging saves steps." + again,
+            f"{name}-averaging",
+            averaging_ratio_data,
+            partial(draw_averaging_ratio, optimizers=optimizers),
+            part=part,
+        ),
+        PanelPlan(
+            "",
+            "Best learning rates",
+            "figure 7",
+            "Effective learning rates of the chosen settings: divided by 1 - momentum where momentum adds gradients up."
+            + again,
+            f"{name}-rates",
+            figures.sweep_rates_data,
+            partial(figures.draw_sweep_rates, optimizers=optimizers),
+            part=part,
+        ),
+        PanelPlan(
+            "",
+            "Measured on the other set",
+            "figure 8",
+            "Steps of the same runs to a target on the other set; settings were tuned for the main target." + again,
+            f"{name}-other-set",
+            thresholds.other_set_data,
+            partial(thresholds.draw_other_set, optimizers=optimizers),
+            part=part,
+        ),
+        PanelPlan(
+            "",
+            "Easier and harder targets",
+            "appendix E",
+            "The same runs, other thresholds: momentum (solid) and SGD (dashed). Only the main target was tuned for."
+            + again,
+            f"{name}-thresholds",
+            thresholds.thresholds_data,
+            thresholds.draw_thresholds,
+            part=part,
+        ),
+    ]
+
+
+def network_sections(evidence: Evidence) -> list[Section]:
+    """Verdicts, critical batch sizes and costs."""
+    return [_claims_section(evidence), _critical_section(evidence), _costs_section(evidence)]
+
+
+def claims_data(evidence: Evidence) -> pd.DataFrame:
+    """Every number that a verdict rests on."""
+    return frame_of(
+        {
+            "claim": claim.name,
+            "sweep": judgement.sweep,
+            "verdict": judgement.verdict,
+            "sureness": judgement.sureness,
+            "part": item.part,
+            "optimizers": " ".join(item.optimizers),
+            "part_verdict": item.verdict,
+            "quantity": quantity,
+            "value": found[0],
+            "low": found[1],
+            "high": found[2],
+            "reason": item.reason,
+            "cells": " ".join(f"{optimizer}@{size}" for optimizer, size in item.cells),
+        }
+        for claim in evidence.claims
+        for judgement in claim.judgements
+        for item in judgement.items
+        for quantity, found in [*item.values.items(), *([] if item.values else [("", (None, None, None))])]
+    )
+
+
+def summary_words(evidence: Evidence) -> str:
+    """How many claims hold on networks, in a sentence."""
+    judged = [claim for claim in evidence.claims if claim.measured]
+    pairs = [entry.verdict for claim in judged for entry in claim.measured]
+    workloads = len(evidence.measured)
+    return (
+        f"On networks: {len(judged)} of {len(evidence.claims)} claims measured, on {workloads} workload"
+        f"{'s' * (workloads != 1)}; of {len(pairs)} verdicts {pairs.count('holds')} hold, "
+        f"{pairs.count('holds with a limit')} hold with a limit, {pairs.count('fails')} fail."
+    )
+
+
+def _claims_section(evidence: Evidence) -> Section:
+    measured = list(evidence.measured)
+    rows = [
+        [
+            claim.sentence,
+            _badge(claim.verdict),
+            *(_cell(_of(claim, name)) for name in measured),
+            _missing(claim, measured),
+        ]
+        for claim in evidence.claims
+    ]
+    table = render_table("Claims on networks", "networks", ("Claim", "In all", *measured, "Not run"), rows)
+    remark = (
+        "Thresholds and formulas were written down before the sweeps were run (evidence/claims.toml). In brackets: the "
+        "share of 1,000 resamples of the fresh seeds that come to the same verdict; * where leaving out one seed would "
+        "change it. A verdict over workloads is the same words where all agree, else on how many it holds."
+    )
+    link = '<p class="files"><span>Numbers: <a href="network-claims.csv">CSV</a></span></p>'
+    details = "\n".join(map(_details, evidence.claims))
+    return Section(
+        "networks", "Claims on networks", f'{table}\n<p class="remark">{escape(remark)}</p>\n{link}\n{details}'
+    )
+
+
+def _missing(claim: JudgedClaim, measured: Sequence[str]) -> str:
+    return ", ".join(entry.sweep for entry in claim.judgements if entry.sweep not in measured)
+
+
+def _of(claim: JudgedClaim, sweep: str) -> Judgement | None:
+    return next((entry for entry in claim.judgements if entry.sweep == sweep), None)
+
+
+def _badge(verdict: str) -> Badge:
+    return Badge(_KINDS.get(verdict, "limit"), verdict)
+
+
+def _cell(judgement: Judgement | None) -> Cell:
+    if judgement is None:
+        return ""
+    if judgement.sureness is None:
+        return _badge(judgement.verdict)
+    return [_badge(judgement.verdict), f"({judgement.sureness:.0%}{'*' * bool(judgement.fragile)})"]
+
+
+def _details(claim: JudgedClaim) -> str:
+    rows = [
+        [judgement.sweep, item.part.replace("_", " "), ", ".join(item.optimizers), _values(item), _badge(item.verdict)]
+        for judgement in claim.judgements
+        for item in judgement.items
+    ]
+    heads = ("Sweep", "Part", "Optimizers", "Found (90% interval)", "Verdict")
+    table = render_table(claim.sentence, "items", heads, rows) if rows else "<p>Not measured.</p>"
+    thresholds = "".join(
+        f"<li><b>{escape(part['name'].replace('_', ' '))}</b>: holds where <code>{escape(part['holds'])}</code>, with "
+        f"a limit where <code>{escape(part['limit'])}</code>; {escape(_formulas(part))}. {escape(part['reason'])}</li>"
+        for part in claim.parts
+    )
+    return (
+        f"<details><summary>{escape(claim.sentence)}</summary>\n<blockquote>{escape(claim.paper)} "
+        f"({escape(claim.where)})</blockquote>\n{table}\n<ul>{thresholds}</ul></details>"
+    )
+
+
+def _formulas(part: Any) -> str:
+    return ", ".join(f"{name} = {formula}" for name, formula in part["quantities"].items())
+
+
+def _values(item: Item) -> str:
+    return item.reason if not item.values else ", ".join(f"{name} {found}" for name, found in item.values.items())
+
+
+def critical_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
+    """Critical batch sizes by "fit": heads, and a row per optimizer with an entry per measured sweep."""
+    measured = evidence.measured
+    optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
+    place = DEFINITIONS.index("fit")
+    found = {
+        (name, curve.optimizer): estimate_words(curve)[place]
+        for name, sweep in measured.items()
+        for curve in sweep.measured
+    }
+    rows = [[optimizer, *(found.get((name, optimizer), "") for name in measured)] for optimizer in optimizers]
+    return ("Optimizer", *measured), rows
+
+
+def _critical_section(evidence: Evidence) -> Section:
+    heads, rows = critical_rows(evidence)
+    table = render_table("Critical batch size on networks", "critical", heads, rows)
+    remark = "B_crit of steps = S_min (1 + B_crit / B), with the 95% interval that the scatter of fresh seeds gives."
+    return Section("network-critical", "Critical batch size on networks", f'{table}\n<p class="remark">{remark}</p>')
+
+
+def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
+    """What every declared sweep cost, and what it saved against running every trial to the end of its budget."""
+    rows = []
+    for sweep in evidence.sweeps:
+        result = sweep.result
+        rows.append(
+            [
+                sweep.name + (" (only if time is left)" if sweep.optional else ""),
+                sweep.state,
+                "" if result is None else f"{result.ended:,}",
+                f"{sweep.core_hours:g}",
+                "" if result is None else f"{result.seconds / 3600:.2f}",
+                "" if result is None else f"{_share_saved(result):.0%}",
+            ]
+        )
+    return ("Sweep", "State", "Runs", "Core-hours expected", "Core-hours spent", "Steps saved by racing, at most"), rows
+
+
+def _share_saved(sweep: SweepResult) -> float:
+    whole = sweep.steps + sweep.steps_saved
+    return sweep.steps_saved / whole if whole else 0.0
+
+
+def _costs_section(evidence: Evidence) -> Section:
+    heads, rows = cost_rows(evidence)
+    table = render_table("What was run", "costs", heads, rows)
+    remark = "What the time did not allow stays declared and is shown as missing. make evidence goes on with it."
+    return Section("network-costs", "What was run", f'{table}\n<p class="remark">{remark}</p>')

@@ -1,0 +1,76 @@
+"""An evidence folder: what was declared, what has been measured of it, and the claims."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from batchlens.errors import BatchlensError
+from batchlens.report._evidence.judging import JudgedClaim, judge_claim
+from batchlens.report._evidence.numbers import Numbers
+from batchlens.sweep.results import SweepResult, read_sweep
+
+DECLARATIONS, CLAIMS = "declarations.toml", "claims.toml"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A sweep that was declared; `result` is None where none of it has been run."""
+
+    name: str
+    workload: str
+    optional: bool
+    core_hours: float  # as expected
+    result: SweepResult | None
+
+    @property
+    def state(self) -> str:
+        """How far it is, in words."""
+        if self.result is None:
+            return "not run"
+        done, cells = self.result.cells_done, len(self.result.cells)
+        return "complete" if done == cells else f"{done} of {cells} cells"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an evidence folder holds."""
+
+    folder: Path
+    sweeps: tuple[Declared, ...]
+    document: Mapping[str, Any]
+
+    @property
+    def measured(self) -> dict[str, SweepResult]:
+        """The sweeps that have at least one complete cell, by name."""
+        found = {sweep.name: sweep.result for sweep in self.sweeps if sweep.result is not None}
+        return {name: result for name, result in found.items() if result.cells_done}
+
+    @cached_property
+    def claims(self) -> tuple[JudgedClaim, ...]:
+        """Every claim, judged."""
+        numbers = {name: Numbers(result) for name, result in self.measured.items()}
+        return tuple(judge_claim(claim, numbers) for claim in self.document["claims"])
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Reads declarations, claims and stores; needs no torch."""
+    documents = {}
+    for name in (DECLARATIONS, CLAIMS):
+        try:
+            documents[name] = tomllib.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise BatchlensError(f"{folder / name} cannot be read: {error}") from None
+    sweeps = tuple(
+        Declared(
+            name=sweep["name"],
+            workload=sweep["workload"],
+            optional=sweep.get("if_time_is_left", False),
+            core_hours=float(sweep["core_hours"]),
+            result=read_sweep(store) if (store := folder / f"{sweep['name']}.sqlite").exists() else None,
+        )
+        for sweep in documents[DECLARATIONS]["sweeps"]
+    )
+    return Evidence(folder, sweeps, documents[CLAIMS])

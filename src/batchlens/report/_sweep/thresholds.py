@@ -1,0 +1,89 @@
+"""Other targets, met by the same runs: the effect of the threshold, and of the set that it is measured on."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from batchlens._drawing import PALETTE, Line, batch_axis, draw_lines, hold_batch_sizes, look_of, steps_axis
+from batchlens.optimizers import is_averaged
+from batchlens.report._page.numbers import frame_of, groups
+from batchlens.sweep.results import SweepResult
+
+# Of the optimizers that were swept, these are drawn: all of them would hide the thresholds.
+_DRAWN = {"sgd": "--", "momentum": "-"}
+
+
+def thresholds_data(sweep: SweepResult) -> pd.DataFrame:
+    """Steps to every target of a guided sweep that has several; settings were tuned for the main one."""
+    declaration = sweep.declaration
+    if not declaration.also_targets:
+        return frame_of(())
+    rows = []
+    for cell in sweep.cells:
+        if cell.result.reported is not None:
+            also = {target: found.steps for target, found in cell.result.reported.also.items()}
+            rows += [
+                {
+                    "optimizer": cell.result.cell.optimizer,
+                    "batch_size": cell.batch_size,
+                    "target": target,
+                    "main": target == declaration.main_target,
+                    "steps": steps,
+                    "complete": cell.result.complete,
+                }
+                for target, steps in {declaration.main_target: cell.steps, **also}.items()
+            ]
+    return frame_of(rows)
+
+
+def draw_thresholds(ax: Axes, data: pd.DataFrame) -> None:
+    """Steps against batch size, a colour per target from the easiest to the hardest; momentum solid, SGD dashed."""
+    named = [name for name in dict.fromkeys(data["optimizer"]) if name in _DRAWN]
+    shown = data[data["optimizer"].isin(named or [data["optimizer"].iloc[0]]) & data["steps"].notna()]
+    steps_axis(ax, shown["steps"], written_out=True)
+    batch_axis(ax, data["batch_size"])
+    hold_batch_sizes(ax, data["batch_size"])
+    targets = easiest_first(shown)
+    labelled: set[str] = set()
+    lines = []
+    for (optimizer, target), part in groups(shown, "optimizer", "target"):
+        label = "" if target in labelled else str(target)
+        labelled.add(str(target))
+        colour, style = PALETTE[targets.index(target) % len(PALETTE)], _DRAWN.get(optimizer, "-")
+        lines.append(Line(part["batch_size"], part["steps"], label, colour, style, "o"))
+    draw_lines(ax, lines)
+
+
+def easiest_first(data: pd.DataFrame) -> Sequence[str]:
+    """Targets by the steps that they take on the whole."""
+    means = {target: fmean(np.log(part["steps"])) for (target,), part in groups(data, "target")}
+    return sorted(means, key=lambda target: means[target])
+
+
+def other_set_data(sweep: SweepResult) -> pd.DataFrame:
+    """The targets on the other set than the main one, of the optimizers without averaging."""
+    data = thresholds_data(sweep)
+    if not len(data):
+        return data
+    on_training_set = sweep.declaration.target_on != "validation"
+    plain = ~data["optimizer"].map(is_averaged)
+    other = data["target"].str.startswith("validation") == on_training_set
+    return data[plain & other & data["steps"].notna()]
+
+
+def draw_other_set(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+    """Steps against batch size, a line per optimizer, to the target that most of them have met."""
+    target = data["target"].mode().iloc[0]
+    shown = data[data["target"] == target]
+    steps_axis(ax, shown["steps"], written_out=True)
+    batch_axis(ax, data["batch_size"])
+    hold_batch_sizes(ax, data["batch_size"])
+    lines = []
+    for (optimizer,), part in groups(shown, "optimizer"):
+        colour, style, marker = look_of(optimizer, optimizers)
+        lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
+    draw_lines(ax, lines)
+    ax.set_title(target, fontsize=10, loc="left")

@@ -1,0 +1,217 @@
+"""The paper's claims on networks: numbers, formulas, verdicts and the page, on a committed sweep of digits."""
+
+import math
+import shutil
+import tomllib
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+import batchlens as bl
+from batchlens.errors import BatchlensError
+from batchlens.report import _paper
+from batchlens.report._evidence import numbers as numbers_module
+from batchlens.report._evidence.figures import averaging_ratio_data, side_by_side_data
+from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
+from batchlens.report._evidence.judging import claim_codes, judge_claim, part_codes
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers
+from batchlens.report._evidence.page import claims_data, cost_rows, critical_rows
+from batchlens.report._evidence.reading import Evidence, read_evidence
+from batchlens.report._theory.study import Study
+from batchlens.scaling._critical import read_curves
+from batchlens.scaling.curve import ScalingCurve
+
+ROOT = Path(__file__).parents[2]
+STORE = ROOT / "docs" / "digits-sweep" / "digits.sqlite"
+CLAIMS = tomllib.loads((ROOT / "evidence" / "claims.toml").read_text(encoding="utf-8"))
+DECLARED = """
+[[sweeps]]
+name = "digits"
+workload = "digits"
+core_hours = 0.5
+
+[[sweeps]]
+name = "mnist"
+workload = "simple_cnn_mnist"
+core_hours = 4.5
+if_time_is_left = true
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("evidence")
+    shutil.copy(STORE, found / "digits.sqlite")
+    shutil.copy(ROOT / "evidence" / "claims.toml", found)
+    (found / "declarations.toml").write_text(DECLARED, encoding="utf-8")
+    return found
+
+
+@pytest.fixture(scope="module")
+def evidence(folder: Path) -> Evidence:
+    return read_evidence(folder)
+
+
+@pytest.fixture(scope="module")
+def numbers(evidence: Evidence) -> Numbers:
+    return Numbers(evidence.measured["digits"], resamples=50)
+
+
+def seed_logs(optimizer: str, size: int) -> dict[int, float]:
+    """Log steps of the seeds that report, straight from the store's table."""
+    sweep = bl.read_sweep(STORE)
+    cell = next(c for c in sweep.cells if (c.result.cell.optimizer, c.batch_size) == (optimizer, size))
+    return {trial.key.repeat: math.log(trial.interpolated or math.nan) for trial in cell.result.repeats}
+
+
+def test_steps_are_geometric_means_and_rows_leave_out_a_seed(numbers: Numbers) -> None:
+    logs = list(seed_logs("sgd", 64).values())
+    found = numbers.steps("sgd", 64)
+    assert found[0] == pytest.approx(math.exp(fmean(logs)))
+    assert found[2] == pytest.approx(math.exp(fmean([log for place, log in enumerate(logs) if place != 1])))
+    assert len(found) == 1 + len(logs) + 50
+
+
+def test_pairs_are_paired_by_seed(numbers: Numbers) -> None:
+    plain, averaged = seed_logs("sgd", 8), seed_logs("sgd+ema", 8)
+    apart = [averaged[seed] - plain[seed] for seed in plain]
+    assert numbers.paired("sgd+ema", "sgd", 8)[0] == pytest.approx(math.exp(fmean(apart)))
+    frame = averaging_ratio_data(numbers.sweep)
+    row = frame[(frame["optimizer"] == "sgd") & (frame["batch_size"] == 8)].iloc[0]
+    assert row["low"] <= row["ratio"] <= row["high"]
+
+
+def test_critical_batch_size_and_slopes_are_those_of_the_curve(numbers: Numbers) -> None:
+    sizes = numbers.batch_sizes
+    steps = [math.exp(fmean(seed_logs("momentum", size).values())) for size in sizes]
+    curve = ScalingCurve(sizes, steps)
+    assert numbers.critical("momentum")[0] == pytest.approx(curve.critical_batch_size("fit").value, rel=1e-6)
+    (first, _), *_ = np.polyfit(np.log(sizes[:3]), np.log(steps[:3]), 1, full=True)
+    assert numbers.slope(numbers.steps, "momentum", "small_end")[0] == pytest.approx(first)
+    assert numbers._part("large_half") == [size for size in sizes if 8 * size >= sizes[-1]]
+    assert numbers._part("every") == sizes
+
+
+def test_a_cell_that_is_not_complete_or_has_few_seeds_is_not_measured(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = Numbers(numbers.sweep, resamples=0)
+    monkeypatch.setattr(numbers_module, "LEAST_REACHED", 6)
+    with pytest.raises(NotMeasuredError, match="5 of 5 seeds of sgd at 8 reached the target"):
+        fresh.steps("sgd", 8)
+
+
+def test_every_formula_of_the_claims_has_a_value(numbers: Numbers) -> None:
+    judged = 0
+    for claim in CLAIMS["claims"]:
+        if "digits" in claim["sweeps"]:
+            (judgement,) = [e for e in judge_claim(claim, {"digits": numbers}).judgements if e.sweep == "digits"]
+            for item in judgement.items:
+                assert item.verdict != "not measured" or item.part == "gaps", (claim["name"], item)
+                assert all(math.isfinite(value.value) for value in item.values.values())
+                judged += 1
+            assert judgement.sureness is None or 0 <= judgement.sureness <= 1
+    assert judged > 30
+
+
+def test_a_claim_says_on_how_many_workloads_it_holds(numbers: Numbers) -> None:
+    part = {
+        "name": "p",
+        "over": [{"o": "momentum", "p": "sgd"}],
+        "quantities": {"raised": "critical(o) / critical(p)"},
+        "limit": "raised > 0",
+        "reason": "",
+    }
+    base = {"name": "n", "claim": "c", "paper": "p", "where": "w", "sweeps": ["one", "two", "three"]}
+    holds = {**base, "parts": [{**part, "holds": "raised >= 1.25"}]}
+    found = judge_claim(holds, {"one": numbers, "two": numbers})
+    assert (found.verdict, len(found.measured)) == ("holds", 2)
+    fails = judge_claim(
+        {**base, "parts": [{**part, "holds": "raised >= 100", "limit": "raised >= 99"}]}, {"one": numbers}
+    )
+    mixed = type(found)("n", "c", "p", "w", (), (*found.judgements[:1], *fails.judgements[:1]))
+    assert mixed.verdict == "1 of 2"
+    assert judge_claim(holds, {}).verdict == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("side", "threshold", "verdict"),
+    [(1, "raised >= 1.25", "holds"), (1, "raised <= 100", "not measured"), (-1, "raised >= 1.25", "not measured")],
+)
+def test_a_bound_is_used_where_it_decides(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch, side: int, threshold: str, verdict: str
+) -> None:
+
+    def bounded(*arguments: object) -> object:
+        log_value, _ = read_curves(*arguments)  # type: ignore[arg-type]
+        return log_value, np.full(len(log_value), side)
+
+    fresh = Numbers(numbers.sweep, resamples=5)
+    fresh.critical("sgd")
+    monkeypatch.setattr(numbers_module, "read_curves", bounded)
+    part = {
+        "name": "p",
+        "over": [{"o": "momentum", "p": "sgd"}],
+        "quantities": {"raised": "critical(o) / critical(p)"},
+        "holds": threshold,
+        "limit": "raised < 0",
+        "reason": "",
+    }
+    claim = {"name": "n", "claim": "c", "paper": "p", "where": "w", "sweeps": ["one"], "parts": [part]}
+    assert judge_claim(claim, {"one": fresh}).verdict == verdict
+
+
+def test_verdicts_follow_the_rules() -> None:
+    holds, limit, fails, unknown = np.eye(4, dtype=np.int64)[:, :1] * 0 + np.array([[2], [1], [0], [-1]])
+    assert part_codes([holds, unknown], 1)[0] == 2
+    assert part_codes([limit, fails], 1)[0] == 1
+    assert part_codes([limit, fails, fails], 1)[0] == 0
+    assert part_codes([], 1)[0] == -1
+    assert claim_codes([holds, fails], 1)[0] == 1
+    assert claim_codes([fails, fails, holds], 1)[0] == 0
+    assert claim_codes([unknown], 1)[0] == -1
+
+
+@pytest.mark.parametrize("formula", ["open('x')", "steps.__class__", "[1 for b in (1,)]", "lambda: 1", "unknown"])
+def test_a_formula_can_do_nothing_else(formula: str) -> None:
+    with pytest.raises(ValueError, match="a formula cannot hold"):
+        evaluate(formula, {"steps": 1, **FUNCTIONS})
+
+
+def test_the_page_has_networks_beside_the_theory(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_paper, "PANELS", ())  # the theory's own take longer, and are tested elsewhere
+    monkeypatch.setattr(_paper, "plan_checks", lambda study: [])
+    found = bl.reproduce(tmp_path, dim=20, bins=5, target=0.3, evidence=folder)
+    page = found.page.read_text(encoding="utf-8")
+    assert len(found.networks) == 11
+    assert page.index('<div class="figures">') < page.index('<h2 id="networks-heading">')
+    for name in ("networks.csv", "digits-steps.csv", "digits-averaging.csv", "network-claims.csv", "figure-12a.svg"):
+        assert (tmp_path / name).is_file(), name
+    document = found.as_document()["networks"]
+    assert {entry["name"] for entry in document} == {claim["name"] for claim in CLAIMS["claims"]}
+
+
+def test_tables_show_what_was_not_run(evidence: Evidence) -> None:
+    heads, rows = cost_rows(evidence)
+    assert [row[:2] for row in rows] == [["digits", "complete"], ["mnist (only if time is left)", "not run"]]
+    assert len(heads) == len(rows[0])
+    heads, rows = critical_rows(evidence)
+    assert heads == ("Optimizer", "digits")
+    assert {row[0] for row in rows} == set(evidence.measured["digits"].declaration.optimizers)
+    assert set(claims_data(evidence)["claim"]) < {claim["name"] for claim in CLAIMS["claims"]}
+
+
+def test_theory_and_networks_have_the_same_units(evidence: Evidence) -> None:
+    frame = side_by_side_data(Study.of_power_law(50, 1.0, 10, "down", 0.1), evidence.measured)
+    for place in ("theory", "digits"):
+        sgd = frame[(frame["place"] == place) & (frame["optimizer"] == "sgd")]
+        largest = sgd.iloc[-1]
+        expected = 1 + 1 / largest["relative_batch_size"]
+        assert largest["relative_steps"] == pytest.approx(expected, rel=0.3)
+
+
+def test_a_folder_without_evidence_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BatchlensError, match=r"declarations\.toml cannot be read"):
+        bl.reproduce(tmp_path / "out", evidence=tmp_path)
