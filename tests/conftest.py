@@ -1,8 +1,8 @@
-"""Tests that run only where -m names their marker: those that need a cluster, and the long attack."""
+"""Tests that run only where -m names their marker: those that need a cluster or libraries, and the attack."""
 
 import pytest
 
-ASKED_FOR = ("ray", "attack")
+ASKED_FOR = ("ray", "attack", "integrations")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -31,6 +31,8 @@ ALLOWED: dict[str, set[str]] = {
     "scaling": BASE,
     "theory": {"scaling"} | BASE,
     "kfac": BASE,
+    "monitor": {"scaling"} | BASE,
+    "integrations": {"monitor", "scaling"} | BASE,
     "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
     "curvature": {"theory", "training", "scaling"} | BASE,
@@ -38,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
-TORCH_FREE = ("_checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves")
+TORCH_FREE = ("_checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves", "monitor.monitor")
 NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
 
 

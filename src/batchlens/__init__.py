@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batchlens.errors import BatchlensError
     from batchlens.kfac import KFAC
+    from batchlens.monitor.monitor import Monitor
     from batchlens.report.reproduction import Reproduction, reproduce
     from batchlens.report.writing import write_report
     from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve, critical_batch_size
@@ -50,6 +51,7 @@ __all__ = [
     "Fit",
     "FittedRuns",
     "HittingTime",
+    "Monitor",
     "NoisyQuadratic",
     "Range",
     "Recipe",
@@ -114,6 +116,7 @@ _NAMES_BY_MODULE = {
     "theory.schedules": ["Schedule", "best_schedule", "optimal_schedule"],
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
     "kfac": ["KFAC"],
+    "monitor.monitor": ["Monitor"],
     "report.reproduction": ["Reproduction", "reproduce"],
     "report.writing": ["write_report"],
     "sweep.merging": ["merge_sweeps"],

@@ -6,7 +6,14 @@ from typing import Any
 from batchlens.errors import MissingExtra
 
 # Which extra of batchlens brings a module.
-_EXTRA_OF = {"torch": "train", "pooch": "train", "requests": "train", "sentencepiece": "train", "ray": "cluster"}
+_EXTRA_OF = {
+    "torch": "train",
+    "pooch": "train",
+    "requests": "train",
+    "sentencepiece": "train",
+    "ray": "cluster",
+    "tensorboard": "tensorboard",
+}
 
 
 def import_extra(module: str) -> Any:

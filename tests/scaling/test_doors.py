@@ -45,7 +45,7 @@ def test_a_frame_by_batch_size() -> None:
 
 @pytest.mark.parametrize("source", [3, None, {"batch_size": [1]}, b"batch_size,steps", [1, 2]])
 def test_anything_else_is_refused(source: object) -> None:
-    with pytest.raises(TypeError, match="`runs` must be a path, an open file, a DataFrame or a ScalingCurve, got"):
+    with pytest.raises(TypeError, match="`runs` must be paths, an open file, a DataFrame or a ScalingCurve, got"):
         bl.fit(source)  # type: ignore[arg-type]
 
 

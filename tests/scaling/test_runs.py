@@ -62,7 +62,7 @@ def test_runs_of_a_file(tmp_path: Path) -> None:
         ",,64,sgd,3,1\r\n"
         ",NaN,64,momentum,,2\r\n",
     )
-    assert collect_runs(path) == [
+    assert collect_runs(path).runs == [
         Run(16.0, 800.0, "sgd", 12.5, "1"),
         Run(64.0, None, "sgd", 3.0, "1"),
         Run(64.0, None, "momentum", None, "2"),
@@ -104,7 +104,7 @@ def test_bad_files_are_refused(tmp_path: Path, text: str | bytes, message: str) 
 def test_files_that_cannot_be_opened_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BatchlensError, match=r"none\.csv cannot be read: No such file or directory\."):
         collect_runs(tmp_path / "none.csv")
-    with pytest.raises(BatchlensError, match=r"cannot be read: Is a directory\."):
+    with pytest.raises(BatchlensError, match=r"is a folder without a log\."):
         collect_runs(tmp_path)
 
 

@@ -1,7 +1,6 @@
 """One's own runs: batchlens fit."""
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +8,7 @@ import click
 import batchlens as bl
 from batchlens._results import short
 from batchlens.cli.options import json_option
-from batchlens.cli.terminal import NUMBERS, columns_of, print_json, print_table, say
+from batchlens.cli.terminal import NUMBER, NUMBERS, PART, columns_of, print_json, print_table, say
 
 if TYPE_CHECKING:
     from batchlens.scaling._intervals import Interval
@@ -17,17 +16,50 @@ if TYPE_CHECKING:
 
 
 @click.command("fit")
-@click.argument("runs")
+@click.argument("runs", nargs=-1, required=True)
+@click.option("--metric", default=None, help="The metric of the logs that has a target.")
+@click.option("--target", type=NUMBER, default=None, help="The value that it must reach.")
+@click.option(
+    "--direction",
+    type=click.Choice(["up", "down"]),
+    default=None,
+    help="Which way the metric is better; by default towards the target from where the runs start.",
+)
+@click.option(
+    "--batch-size-from",
+    metavar="REGEX",
+    default=None,
+    help="Finds the batch size in the path, 'b(\\d+)'; named groups are settings. By default what the log says.",
+)
+@click.option(
+    "--smoothing",
+    type=PART,
+    default=0.1,
+    show_default=True,
+    help="The running median is over the records within this part of a step; 0: as logged.",
+)
+@click.option(
+    "--runs",
+    "several",
+    type=click.Choice(["best", "mean"]),
+    default="best",
+    show_default=True,
+    help="Of runs at one batch size, those of the best settings, or all of them.",
+)
 @click.option(
     "--predict", type=NUMBERS, default=None, help="Batch sizes at which to predict steps: 4,16,64 or 4..4096."
 )
 @json_option
-def fit_command(runs: str, predict: list[float] | None, as_json: bool) -> None:
+def fit_command(runs: tuple[str, ...], predict: list[float] | None, as_json: bool, **reading: Any) -> None:
     """The critical batch size of your own runs.
 
     RUNS is a CSV file, or - for standard input, with the columns batch_size and steps (empty where the target was not
     reached), and optionally optimizer, seconds (how long the run took) and repeat (a name for each of several runs
     alike).
+
+    Or RUNS are the logs of training runs, files, patterns or folders, and --metric and --target say when a run has
+    reached its target: files of a Monitor, Lightning's metrics.csv, CSV exports of Weights & Biases, Hugging Face's
+    trainer_state.json, TensorBoard's events, or any CSV with a column of steps.
 
     Three definitions: knee, where perfect scaling and the plateau meet; overhead, the largest batch that costs at most
     20% more examples; fit, B_crit of steps = S_min (1 + B_crit / B). A ? is an end that the runs leave open.
@@ -36,14 +68,19 @@ def fit_command(runs: str, predict: list[float] | None, as_json: bool) -> None:
     Examples:
       batchlens fit runs.csv
       batchlens fit runs.csv --predict 64..8192
+      batchlens fit runs/*.jsonl --metric accuracy --target 0.97
+      batchlens fit lightning_logs --metric val_loss --target 0.4 --batch-size-from 'b(\\d+)'
       my-query | batchlens fit -
     """
-    found = bl.fit(sys.stdin.buffer if runs == "-" else Path(runs), predict=predict or ())
+    source = sys.stdin.buffer if runs == ("-",) else runs
+    found = bl.fit(source, predict=predict or (), **reading)
     if as_json:
         print_json(found.as_document())
         return
     for fitted in found:
         _print(fitted)
+    for note in found.notes:
+        say(note)
 
 
 def _print(fitted: "FittedRuns") -> None:

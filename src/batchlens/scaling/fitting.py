@@ -17,6 +17,9 @@ from batchlens._checks import require_number, require_whole
 from batchlens._results import Result, axes_or_new, short
 from batchlens.scaling._critical import DEFINITIONS, Definition, fit_curves
 from batchlens.scaling._intervals import Estimate
+from batchlens.scaling._logs.choosing import Several
+from batchlens.scaling._logs.crossing import Direction
+from batchlens.scaling._logs.measuring import Question
 from batchlens.scaling._resampling import Prediction, critical_interval, predict_steps, resample
 from batchlens.scaling._runs import Run, collect_runs
 from batchlens.scaling.curve import ScalingCurve
@@ -110,6 +113,7 @@ class Fit(Result):
 
     Arguments:
         fits: one for each optimizer, in the order of the runs.
+        notes: how the runs were read off their logs: target and smoothing, which settings were the best.
 
     >>> found = fit(ScalingCurve([4, 16, 64, 256, 1024], [6500, 1700, 500, 200, 125], optimizer="sgd"))
     >>> found
@@ -119,6 +123,7 @@ class Fit(Result):
     """
 
     fits: tuple[FittedRuns, ...]
+    notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[FittedRuns]:
         return iter(self.fits)
@@ -154,20 +159,31 @@ class Fit(Result):
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens fit --json` prints."""
-        return {"fits": [fitted.as_document() for fitted in self.fits]}
+        return {"fits": [fitted.as_document() for fitted in self.fits], "notes": list(self.notes)}
 
 
 def fit(
-    runs: "str | Path | IO[Any] | pandas.DataFrame | ScalingCurve | Sequence[Run]",
+    runs: "str | Path | Sequence[str | Path] | IO[Any] | pandas.DataFrame | ScalingCurve | Sequence[Run]",
     *,
+    metric: str | None = None,
+    target: float | None = None,
+    direction: Direction | None = None,
+    batch_size_from: str | None = None,
+    smoothing: float = 0.1,
+    several: Several = "best",
     predict: float | Sequence[float] = (),
     resamples: int = 1000,
     seed: int = 0,
 ) -> Fit:
-    """What do measured runs say about the critical batch size, optimizer by optimizer?
+    r"""What do measured runs say about the critical batch size, optimizer by optimizer?
 
     A table of runs has the columns batch_size and steps (empty or nan: the target was not reached), and if there are
     any optimizer, seconds (how long the run took) and repeat (a name for each of several runs alike).
+
+    Anything else is the log of a run, and `metric` and `target` say when it has reached its target: the file of a
+    `Monitor`, Lightning's metrics.csv, a CSV export of Weights & Biases, Hugging Face's trainer_state.json,
+    TensorBoard's event files, or any CSV with a column of steps.  The steps are those of the first crossing of the
+    smoothed curve, interpolated between records; a run that never gets there counts as not having reached the target.
 
     The intervals are bootstrap percentiles.  Each resample puts noise anew on the log steps of every batch size: the
     mean of as many deviations as it has repeats, drawn from its own where it has five or more, else from those of
@@ -177,7 +193,17 @@ def fit(
     degrees of freedom give no interval.  A resample that only bounds the value leaves that side open.
 
     Arguments:
-        runs: the path of a CSV file, an open one, a DataFrame, or a `ScalingCurve`.
+        runs: one or several paths of files, patterns such as "runs/*.jsonl" or folders; an open file, a DataFrame,
+            or a `ScalingCurve`.
+        metric: which metric of the logs has a target.
+        target: the value that it must reach.
+        direction: "up" where a larger value is better, "down"; by default towards the target from where runs start.
+        batch_size_from: a regular expression whose group is the batch size in the path, r"b(\d+)", the last match
+            counting; further named groups are settings: r"b(\d+)-lr(?P<learning_rate>[\d.]+)". By default the batch
+            size is that of the log.
+        smoothing: the running median is over the records within this part of a step, in [0, 1]; 0: as logged.
+        several: of runs at one batch size whose settings differ by more than a seed, "best": those of the settings
+            with the least mean steps count, "mean": all do.
         predict: one or several batch sizes at which to predict steps, above 0.
         resamples: how many resamples the intervals rest on, at least 100.
         seed: of the resampling; the same seed gives the same intervals, in whatever order the runs come.
@@ -193,7 +219,8 @@ def fit(
     sizes = [predict] if np.ndim(predict) == 0 else list(predict)  # type: ignore[arg-type]
     wanted = [require_number("predict", size, low=0, closed=(False, True)) for size in sizes]
     by_optimizer: dict[str, list[Run]] = {}
-    for run in collect_runs(runs):
+    collected = collect_runs(runs, Question(metric, target, direction, batch_size_from, smoothing, several))
+    for run in collected.runs:
         require_number("batch_size", run.batch_size, low=0, closed=(False, True))
         for name, value in (("steps", run.steps), ("seconds", run.seconds)):
             if value is not None:
@@ -201,7 +228,8 @@ def fit(
         by_optimizer.setdefault(run.optimizer, []).append(run)
     if not by_optimizer:
         raise ValueError("`runs` must hold at least one run, got none.")
-    return Fit(tuple(_fit_optimizer(name, mine, wanted, resamples, seed) for name, mine in by_optimizer.items()))
+    fits = tuple(_fit_optimizer(name, mine, wanted, resamples, seed) for name, mine in by_optimizer.items())
+    return Fit(fits, collected.notes)
 
 
 def _fit_optimizer(optimizer: str, runs: list[Run], wanted: list[float], resamples: int, seed: int) -> FittedRuns:

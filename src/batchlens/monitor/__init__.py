@@ -1,0 +1,1 @@
+"""What to add to a training loop that one has."""
