@@ -6,13 +6,22 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, SupportsFloat
+from typing import IO, Any, Self, SupportsFloat, SupportsIndex
 
 from batchlens._checks import require_flag, require_path, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.monitor._description import describe_machine, describe_optimizer, find_place, plain_settings
 from batchlens.scaling._logs.log import Setting
-from batchlens.scaling._logs.monitor_file import MARK, NOISE, RESERVED, SECONDS, STEP, VERSION, parse_monitor_file
+from batchlens.scaling._logs.monitor_file import (
+    MARK,
+    NOISE,
+    RESERVED,
+    SECONDS,
+    STEP,
+    VERSION,
+    could_be_monitor_file,
+    parse_monitor_file,
+)
 
 # What must be alike where a run is picked up again.
 _SAME = ("effective_batch_size", "optimizer", "settings")
@@ -89,7 +98,7 @@ class Monitor:
         if self._writes:
             self._open(resume)
 
-    def log(self, step: int, /, **metrics: Any) -> None:
+    def log(self, step: SupportsIndex, /, **metrics: Any) -> None:
         """Writes a record: what was measured after that many optimizer steps, as numbers or tensors of one."""
         if not self._writes:
             return
@@ -123,13 +132,14 @@ class Monitor:
     def _open(self, resume: bool) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            before = self.path.read_bytes() if resume and self.path.exists() else b""
-            if b"\n" in before:
-                self._pick_up(before)
-            else:  # nothing but a line cut short
-                self._file = open(self.path, "wb" if resume else "xb", buffering=0)  # noqa: SIM115
-                self._write(self.run)
-        except FileExistsError:
+            if resume and self.path.exists():
+                self._pick_up(self.path.read_bytes().decode("ascii", errors="replace"))  # a byte, a character
+                return
+            self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
+            self._write(self.run)
+        except FileExistsError as error:
+            if error.filename != str(self.path):  # a file where the folder should be
+                raise BatchlensError(f"{self.path} cannot be written: {error.strerror}.") from None
             raise BatchlensError(
                 f"{self.path} exists, and a run is never overwritten. Choose another name, remove the file, or go on "
                 "with it by resume=True."
@@ -137,8 +147,14 @@ class Monitor:
         except OSError as error:
             raise BatchlensError(f"{self.path} cannot be written: {error.strerror or error}.") from None
 
-    def _pick_up(self, before: bytes) -> None:
-        run, records, whole = parse_monitor_file(str(self.path), before.decode("utf-8", errors="replace"))
+    def _pick_up(self, before: str) -> None:
+        if not could_be_monitor_file(before):
+            raise BatchlensError(f"{self.path} is no file of a Monitor, and is never overwritten. Choose another name.")
+        if "\n" not in before:  # killed before its first line was whole
+            self._file = open(self.path, "wb", buffering=0)  # noqa: SIM115
+            self._write(self.run)
+            return
+        run, records, whole = parse_monitor_file(str(self.path), before)
         for name in _SAME:
             if run.get(name) != self.run[name]:
                 raise BatchlensError(

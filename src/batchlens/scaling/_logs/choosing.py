@@ -33,7 +33,7 @@ def choose(measured: Sequence[Measured], several: Several) -> tuple[list[Run], l
         cells.setdefault((entry.run.optimizer, entry.run.batch_size), []).append(entry)
     kept: list[Run] = []
     words: dict[str, list[str]] = {}
-    for (optimizer, batch_size), entries in cells.items():
+    for (optimizer, batch_size), entries in sorted(cells.items(), key=lambda cell: cell[0][1]):
         tried: dict[frozenset[tuple[str, Setting]], list[Run]] = {}
         for entry in entries:
             settings = frozenset((name, value) for name, value in entry.settings.items() if not _tells_seeds(name))

@@ -17,6 +17,7 @@ VERSION = 1
 # What a record has beside its metrics.
 STEP, SECONDS, NOISE = "step", "seconds", "noise"
 RESERVED = (MARK, STEP, SECONDS, NOISE)
+_BEGINNING = f'{{"{MARK}":'
 
 
 class MonitorFile(NamedTuple):
@@ -29,7 +30,12 @@ class MonitorFile(NamedTuple):
 
 def is_monitor_file(text: str) -> bool:
     """Whether a Monitor wrote it."""
-    return text.startswith(f'{{"{MARK}":')
+    return text.startswith(_BEGINNING)
+
+
+def could_be_monitor_file(text: str) -> bool:
+    """The same, where the file may have been cut short at any place."""
+    return text.startswith(_BEGINNING[: len(text)])
 
 
 def parse_monitor_file(where: str, text: str) -> MonitorFile:

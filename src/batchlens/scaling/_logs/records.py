@@ -56,7 +56,7 @@ def _read_run(where: str, header: tuple[str, ...], rows: list[Row], told: dict[s
     metrics = {
         name: place
         for place, name in enumerate(header)
-        if names[place] not in _NO_METRICS and any(row.cells[place] for row in rows)
+        if names[place] and names[place] not in _NO_METRICS and any(row.cells[place] for row in rows)
     }
 
     def read(metric: str) -> Curve:
