@@ -4,16 +4,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INTEGRATIONS := build/integrations
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce evidence test slow attack versions same check format bench lock clean
+.PHONY: help setup reproduce evidence test slow integrations attack versions same check format bench lock clean
 
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## Prepare .venv for development
 
@@ -29,6 +30,9 @@ test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (five minut
 
 slow: $(VENV)/.dev ## Run the slow tests
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m slow tests
+
+integrations: $(INTEGRATIONS)/.ready ## Run the callbacks in real trainers of Lightning and Hugging Face (two minutes)
+	$(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations
 
 # Pythons on which `make versions` tries the wheel, and the tests that need neither torch nor minutes.
 PYTHONS ?= python3.11 python3.12 python3.13
@@ -87,4 +91,14 @@ $(VENV)/.dev: $(VENV)/.core requirements/torch.txt requirements/dev.txt
 	@echo "Setting up $(VENV): torch and development tools"
 	@$(PIP_INSTALL) --requirement requirements/torch.txt
 	@$(PIP_INSTALL) --requirement requirements/dev.txt
+	@touch $@
+
+# Other libraries have a folder of their own: what they ask for must not move the locks.
+$(INTEGRATIONS)/.ready: requirements/core.txt requirements/torch.txt requirements/integrations.txt pyproject.toml
+	@echo "Setting up $(INTEGRATIONS): Lightning, Hugging Face and TensorBoard"
+	@$(PYTHON) -m venv $(INTEGRATIONS)
+	@for file in core torch integrations; do \
+		$(INTEGRATIONS)/bin/python -m pip install -qq --disable-pip-version-check \
+			--requirement requirements/$$file.txt || exit 1; done
+	@$(INTEGRATIONS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --editable .
 	@touch $@

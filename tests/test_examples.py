@@ -25,7 +25,9 @@ def test_example_runs_and_writes_what_it_says(example: Path, tmp_path: Path) -> 
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    named = re.findall(r"savefig\(\"(.+?)\"", example.read_text(encoding="utf-8"))
-    assert {path.name for path in tmp_path.iterdir()} == set(named)
-    for path in tmp_path.iterdir():
+    text = example.read_text(encoding="utf-8")
+    named = re.findall(r"savefig\(\"(.+?)\"", text)
+    logs = re.findall(r"\"(\w+)/.+?\.jsonl\"", text)
+    assert {path.name for path in tmp_path.iterdir()} == {*named, *logs}
+    for path in tmp_path.glob("*.*"):
         assert path.read_bytes().startswith(b"\x89PNG")

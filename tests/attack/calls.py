@@ -74,6 +74,11 @@ def doors(folder: Path) -> dict[str, Call]:
         "critical_batch_size": (bl.critical_batch_size, {**curve, "definition": "knee", "tolerance": 0.2}),
         "find_workload": (bl.find_workload, {"name": "digits", "size": "laptop"}),
         "fit": (bl.fit, {"runs": bl.ScalingCurve(**curve), "predict": [8], "resamples": 100, "seed": 0}),
+        "fit logs": (
+            bl.fit,
+            {"runs": _records(folder), "metric": "loss", "target": 0.5, "direction": "down", "smoothing": 0.1,
+             "batch_size_from": r"b(\d+)", "several": "best"},
+        ),
         "merge_sweeps": (bl.merge_sweeps, {"out": folder / "out.sqlite", "inputs": [store]}),
         "read_sweep": (bl.read_sweep, {"path": store}),
         "run_sweep": (
@@ -96,6 +101,12 @@ def doors(folder: Path) -> dict[str, Call]:
         "write_report": (bl.write_report, {"path": store, "out": folder / "page"}),
     }  # fmt: skip
     return calls
+
+
+def _records(folder: Path) -> Path:
+    path = folder / "b8.csv"
+    path.write_text("step,loss\n1,1\n2,0\n", encoding="utf-8")
+    return path
 
 
 def attempt(random: Random, calls: dict[str, Call]) -> tuple[str, Callable[[], str]]:

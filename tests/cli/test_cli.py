@@ -240,6 +240,38 @@ def test_fit(run: Run, tmp_path: Path) -> None:
     assert "sgd: fastest batch size 1,024" in table.out
 
 
+LOGS = Path(__file__).parent.parent / "scaling" / "logs"
+
+
+def test_fit_reads_logs(run: Run) -> None:
+    command = f"fit {LOGS}/lightning/b64/metrics.csv {LOGS}/wandb/b16*.csv --metric val_loss --target 0.6"
+    found = run(f"{command} --batch-size-from b([0-9]+)")
+    assert (found.status, found.err) == (0, "")
+    assert "Target: val_loss at most 0.6, smoothed by the median of the records within 10% of a step." in found.out
+    document = run(f"{command} --batch-size-from b([0-9]+) --smoothing 0 --direction down --runs mean --json").document
+    assert document["fits"][0]["batch_sizes"] == [16, 64]
+    assert document["notes"][0] == "Target: val_loss at most 0.6, unsmoothed."
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--metric val_los --target 1", "has no metric val_los, only epoch, train_loss, val_accuracy, val_loss. Did"),
+        ("--metric val_loss", "--metric and --target must be given together"),
+        ("--metric val_loss --target low", "--target must be a number, got low."),
+        ("--metric val_loss --target 1 --batch-size-from x", "must have a group for the batch size"),
+        ("--metric val_loss --target 1 --smoothing 300%", "must be in [0, 1], got 3.0."),
+        ("", "has the metrics epoch, train_loss, val_accuracy, val_loss."),
+    ],
+)
+def test_bad_questions_to_logs_end_with_one_line(run: Run, options: str, message: str) -> None:
+    found = run(f"fit {LOGS}/lightning {options}")
+    assert found.status in (1, 2)
+    assert found.out == ""
+    assert message in found.err
+    assert found.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("text", ["", "batch_size\n16\n", "batch_size,steps\n16,many\n", "\0\n", None])
 def test_runs_that_cannot_be_read_end_with_one_line(run: Run, tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "runs.csv"

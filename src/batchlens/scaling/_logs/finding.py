@@ -1,6 +1,7 @@
 """Which files are meant by paths, patterns and folders."""
 
 import glob
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,24 +18,28 @@ _KINDS = ("*.jsonl", "trainer_state.json", "metrics.csv", "*.csv", f"*{EVENTS}*"
 def find_logs(sources: Iterable[str | Path]) -> list[Path]:
     """One path for each log: a file, or the folder of TensorBoard's events. Each once, in the order given.
 
-    Of the states that one Hugging Face run left in its checkpoint-N folders, the last has all the others hold.
+    Of the states that one Hugging Face run left in its checkpoint-N folders, the last has all that the others hold.
     """
-    found = {path.resolve(): path for source in sources for path in _expand(Path(source))}
+    found: dict[str, Path] = {}
+    for source in sources:
+        try:
+            for path in _expand(Path(source)):
+                found.setdefault(os.path.realpath(path), path)
+        except OSError as error:
+            raise BatchlensError(f"{source} cannot be read: {error.strerror or error}.") from None
     return _last_checkpoints(list(found.values()))
 
 
 def _expand(path: Path) -> list[Path]:
-    if path.is_dir():
-        return _search(path)
     if not glob.has_magic(str(path)) or path.exists():
-        return [_run_of(path)]
+        return _logs_at(path)
     matches = sorted(glob.glob(str(path), recursive=True))
     if not matches:
         raise BatchlensError(f"{path} matches no file.")
-    return [file for match in matches for file in _expand_match(Path(match))]
+    return [file for match in matches for file in _logs_at(Path(match))]
 
 
-def _expand_match(path: Path) -> list[Path]:
+def _logs_at(path: Path) -> list[Path]:
     return _search(path) if path.is_dir() else [_run_of(path)]
 
 
