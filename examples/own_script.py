@@ -6,6 +6,7 @@ from torch import nn
 
 import batchlens as bl  # 1
 
+torch.set_num_threads(1)  # so little work is quickest on one
 random = torch.Generator().manual_seed(0)
 points = torch.randn(6_000, 20, generator=random)
 teacher = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 4))
@@ -36,7 +37,7 @@ def run(batch_size: int, learning_rate: float, seed: int) -> None:
 
 
 for batch_size in (8, 16, 32, 64, 128, 256, 512):
-    for learning_rate in (0.1, 0.2, 0.4, 0.8):
+    for learning_rate in (0.1, 0.3, 0.9):
         for seed in (1, 2):
             run(batch_size, learning_rate, seed)
 

@@ -20,11 +20,11 @@ def slow_crossing(steps: Sequence[float], values: Sequence[float], target: float
     """Lower is better; the median by sorting, the window record by record, the worse of two in the middle."""
     smooth = []
     for step in steps:
-        factor = min(1 + smoothing, steps[-1] / step)
+        reach = min(smoothing * step, steps[-1] - step)
         inside = [
             math.inf if math.isnan(value) else value
             for other, value in zip(steps, values, strict=True)
-            if step / factor <= other * (1 + 1e-9) and other <= step * factor * (1 + 1e-9)
+            if abs(other - step) <= reach + 1e-6
         ]
         smooth.append(sorted(inside)[len(inside) // 2])
     for index, value in enumerate(smooth):
@@ -86,9 +86,8 @@ def test_what_is_no_number_has_not_reached_the_target(direction: Direction) -> N
     assert find_crossing(curve_of(steps, [math.nan] * 50), 0.5, direction, 0.1) is None
 
 
-def test_noise_of_a_dense_curve_moves_the_crossing_by_the_same_factor_at_every_batch_size() -> None:
-    """Noise of the training loss falls with the batch as the number of records does: early crossings are alike."""
-    ratios = []
+def test_noise_of_a_dense_curve_hardly_moves_the_crossing_at_any_batch_size() -> None:
+    """The training loss is noisier at a small batch, and has as many more records in a window."""
     for size in (16, 64):
         count = 64_000 // size
         found = []
@@ -98,6 +97,4 @@ def test_noise_of_a_dense_curve_moves_the_crossing_by_the_same_factor_at_every_b
             crossing = find_crossing(curve_of(steps.tolist(), (steps / count) ** -0.5 + noise), 1.0, "down", 0.1)  # type: ignore[arg-type]
             assert crossing is not None
             found.append(crossing.steps / count)
-        ratios.append(np.mean(found))
-    assert ratios[0] == pytest.approx(ratios[1], rel=0.02)
-    assert 0.9 < ratios[0] < 1.0
+        assert np.mean(found) == pytest.approx(1, rel=0.02)

@@ -9,7 +9,7 @@ from typing import Any
 from batchlens._checks import require_flag, require_path
 from batchlens.errors import MissingExtra
 from batchlens.monitor.monitor import Monitor
-from batchlens.scaling._logs.monitor_file import RESERVED
+from batchlens.scaling._logs.kinds.monitor_file import RESERVED
 
 
 class Recording:

@@ -11,8 +11,7 @@ from typing import IO, Any, Self, SupportsFloat, SupportsIndex
 from batchlens._checks import require_flag, require_path, require_whole
 from batchlens.errors import BatchlensError
 from batchlens.monitor._description import describe_machine, describe_optimizer, find_place, plain_settings
-from batchlens.scaling._logs.log import Setting
-from batchlens.scaling._logs.monitor_file import (
+from batchlens.scaling._logs.kinds.monitor_file import (
     MARK,
     NOISE,
     RESERVED,
@@ -22,6 +21,7 @@ from batchlens.scaling._logs.monitor_file import (
     could_be_monitor_file,
     parse_monitor_file,
 )
+from batchlens.scaling._logs.log import Setting
 
 # What must be alike where a run is picked up again.
 _SAME = ("effective_batch_size", "optimizer", "settings")

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from batchlens.scaling._logs.finding import find_logs
+from batchlens.scaling._logs.kinds.records import step_column
+from batchlens.scaling._logs.kinds.steps_table import REQUIRED
+from batchlens.scaling._logs.kinds.steps_table import Run as Run
 from batchlens.scaling._logs.log import Log
 from batchlens.scaling._logs.measuring import Question, measure
 from batchlens.scaling._logs.reading import not_text, read_path, read_text
-from batchlens.scaling._logs.records import step_column
-from batchlens.scaling._logs.steps_table import REQUIRED
-from batchlens.scaling._logs.steps_table import Run as Run
 from batchlens.scaling.curve import ScalingCurve
 
 

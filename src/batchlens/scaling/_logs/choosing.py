@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from batchlens.scaling._logs.kinds.steps_table import Run
 from batchlens.scaling._logs.log import Setting
-from batchlens.scaling._logs.steps_table import Run
 
 Several = Literal["best", "mean"]
 SEVERAL: tuple[Several, ...] = get_args(Several)

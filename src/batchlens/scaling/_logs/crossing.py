@@ -1,11 +1,11 @@
 """The step at which a run reaches its target.
 
-The curve is smoothed by a running median: that of the records within a factor 1 + smoothing of a step, so that where
-records are rare each stands for itself.  Relative windows move the crossing by about the same factor at every batch
-size, and so hardly the critical batch size.  Of an even number of records the worse of the two in the middle counts: a
-step has reached the target where more than half of the records around it have.  Near the end the window shrinks to
-stay as wide after the step as before it, down to the last record alone; else a run that stopped at its target would
-have missed it.  Between records the step is interpolated on a straight line.
+The curve is smoothed by a running median: that of the records no further from a step than a part of it, `smoothing`.
+Where records are rare each stands for itself, and what windows that grow with the step do to it is about the same
+factor at every batch size.  Of an even number of records the worse of the two in the middle counts: a step has reached
+the target where more than half of the records around it have.  Near the end the window shrinks to stay as wide after
+the step as before it, down to the last record alone; else a run that stopped at its target would have missed it.
+Between records the step is interpolated on a straight line.
 """
 
 import math
@@ -48,10 +48,9 @@ def find_crossing(curve: Curve, target: float, direction: Direction, smoothing: 
 
 def _windows(steps: FloatArray, smoothing: float) -> tuple[FloatArray, FloatArray]:
     """For each record, the first in its window and the first after it."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        factor = np.fmin(1 + smoothing, steps[-1] / steps)  # 0 / 0: a run of one record, at step 0
-    starts = np.searchsorted(steps, steps / factor * (1 - 1e-12), side="left")
-    ends = np.searchsorted(steps, steps * factor * (1 + 1e-12), side="right")
+    reach = np.minimum(smoothing * steps, steps[-1] - steps) + 1e-9 * steps  # rounding
+    starts = np.searchsorted(steps, steps - reach, side="left")
+    ends = np.searchsorted(steps, steps + reach, side="right")
     return starts, ends
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from batchlens.errors import BatchlensError
-from batchlens.scaling._logs.events import MARK as EVENTS
-from batchlens.scaling._logs.monitor_file import is_monitor_file
+from batchlens.scaling._logs.kinds.events import MARK as EVENTS
+from batchlens.scaling._logs.kinds.monitor_file import is_monitor_file
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # A folder may hold the same run in several kinds of log: the first of these that it has counts.

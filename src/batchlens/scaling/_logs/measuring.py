@@ -11,8 +11,8 @@ from batchlens._checks import require_choice, require_number
 from batchlens.errors import BatchlensError
 from batchlens.scaling._logs.choosing import SEVERAL, Measured, Several, choose
 from batchlens.scaling._logs.crossing import Direction, find_crossing
+from batchlens.scaling._logs.kinds.steps_table import Run
 from batchlens.scaling._logs.log import Curve, Log, Setting
-from batchlens.scaling._logs.steps_table import Run
 
 _SIZE = "batch_size"
 
@@ -81,14 +81,15 @@ def _describe(metric: str, target: float, direction: Direction, smoothing: float
 
 def _distinct(read: dict[str, tuple[Log, Curve]]) -> tuple[list[tuple[Log, Curve]], list[str]]:
     """Copies of a log tell nothing new, and would make its run look surer than it is."""
-    first: dict[tuple[bytes, ...], str] = {}
+    first: dict[tuple[object, ...], str] = {}
     notes, kept = [], []
     for name, (log, curve) in read.items():
         if not curve.steps.size:
             raise BatchlensError(f"{name} has no record of the metric with a step. Leave it out.")
         if not (np.isfinite(curve.steps).all() and curve.steps[0] >= 0):
             raise BatchlensError(f"{name} must have steps that are finite and at least 0, got {curve.steps[0]:g}.")
-        same = first.setdefault((*(column.tobytes() for column in curve), str(log.batch_size).encode()), name)
+        records = tuple(column.tobytes() for column in curve)
+        same = first.setdefault((log.batch_size, log.optimizer, frozenset(log.settings.items()), *records), name)
         if same == name:
             kept.append((log, curve))
         else:

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from batchlens.errors import BatchlensError
-from batchlens.scaling._logs.cells import read_table
-from batchlens.scaling._logs.chart import is_chart, read_chart
-from batchlens.scaling._logs.events import read_events
-from batchlens.scaling._logs.hparams import FILE as HPARAMS
-from batchlens.scaling._logs.hparams import read_hparams
+from batchlens.scaling._logs.kinds.cells import read_table
+from batchlens.scaling._logs.kinds.chart import is_chart, read_chart
+from batchlens.scaling._logs.kinds.events import read_events
+from batchlens.scaling._logs.kinds.hparams import FILE as HPARAMS
+from batchlens.scaling._logs.kinds.hparams import read_hparams
+from batchlens.scaling._logs.kinds.monitor_file import is_monitor_file, read_monitor_file
+from batchlens.scaling._logs.kinds.records import read_records, step_column
+from batchlens.scaling._logs.kinds.steps_table import Run, parse_runs
+from batchlens.scaling._logs.kinds.trainer_state import read_trainer_state
 from batchlens.scaling._logs.log import Log, Setting
-from batchlens.scaling._logs.monitor_file import is_monitor_file, read_monitor_file
-from batchlens.scaling._logs.records import read_records, step_column
-from batchlens.scaling._logs.steps_table import Run, parse_runs
-from batchlens.scaling._logs.trainer_state import read_trainer_state
 
 _LIGHTNING = "metrics.csv"
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from batchlens.errors import BatchlensError
-from batchlens.scaling._logs.cells import Row, Table
+from batchlens.scaling._logs.kinds.cells import Row, Table
 from batchlens.scaling._logs.log import LIGHTNING_STEP, STEP_NAMES, Curve, Log, Point, Setting, make_curve
 
 _IDENTITY = ("batch_size", "optimizer", "seed", "repeat", "run")

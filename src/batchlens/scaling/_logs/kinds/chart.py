@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 
 from batchlens.errors import BatchlensError
-from batchlens.scaling._logs.cells import Row, Table
+from batchlens.scaling._logs.kinds.cells import Row, Table
+from batchlens.scaling._logs.kinds.records import number_in
 from batchlens.scaling._logs.log import LIGHTNING_STEP, STEP_NAMES, Curve, Log, Point, make_curve
-from batchlens.scaling._logs.records import number_in
 
 _BETWEEN = " - "
 _EXTREMES = ("__MIN", "__MAX")

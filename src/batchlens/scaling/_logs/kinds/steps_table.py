@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from batchlens._checks import require_number
 from batchlens.errors import BatchlensError
-from batchlens.scaling._logs.cells import Row, Table
+from batchlens.scaling._logs.kinds.cells import Row, Table
 
 REQUIRED = ("batch_size", "steps")
 _COLUMNS = (*REQUIRED, "optimizer", "seconds", "repeat")

@@ -1,0 +1,1 @@
+"""The ways in which runs are written down, one in each file."""
