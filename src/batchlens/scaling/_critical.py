@@ -34,7 +34,7 @@ HALF_WAY_SLOPE = -0.5
 PLATEAU_SLOPE = -0.2
 
 # How far beyond the batch sizes given the fit looks for B_crit: from there on the curve is a straight line.
-_FIT_MARGIN = math.log(1e6)
+FIT_MARGIN = math.log(1e6)
 _FIT_GRID = 800
 _FIT_STEPS = 60
 _FIT_ACCURACY = 1e-12
@@ -68,7 +68,7 @@ def fit_curves(log_batch: FloatArray, log_steps: FloatArray) -> tuple[FloatArray
     steps inside the two grid cells around it, bisection where one would leave them.
     """
     centred = log_steps - log_steps.mean(axis=1, keepdims=True)
-    grid = np.linspace(log_batch[0] - _FIT_MARGIN, log_batch[-1] + _FIT_MARGIN, _FIT_GRID)
+    grid = np.linspace(log_batch[0] - FIT_MARGIN, log_batch[-1] + FIT_MARGIN, _FIT_GRID)
     shapes = np.logaddexp(0, grid[:, None] - log_batch)
     shapes -= shapes.mean(axis=1, keepdims=True)
     best = np.argmin((shapes**2).sum(axis=1) - 2 * centred @ shapes.T, axis=1)
