@@ -157,13 +157,18 @@ def steps_axis(ax: Axes, values: "Iterable[float | None]", written_out: bool = F
     """
     log_axis(ax, values, "steps to target")
     if written_out:
-        low, high = ax.get_ylim()
-        plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
-        few = high / low < 300
-        ax.yaxis.set_major_formatter(plain)
-        if few:
-            ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-        ax.yaxis.set_minor_formatter(plain if few else NullFormatter())
+        plain_ticks(ax)
+
+
+def plain_ticks(ax: Axes) -> None:
+    """2,000 for powers of ten, with more ticks where less than two decades or so are shown."""
+    low, high = ax.get_ylim()
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    few = high / low < 300
+    ax.yaxis.set_major_formatter(plain)
+    if few:
+        ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    ax.yaxis.set_minor_formatter(plain if few else NullFormatter())
 
 
 def positive(values: "Iterable[float | None]") -> list[float]:

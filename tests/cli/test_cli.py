@@ -231,7 +231,7 @@ def test_fit(run: Run, tmp_path: Path) -> None:
     command = f"fit {tmp_path / 'runs.csv'} --predict 32..128"
     (fit,) = run(f"{command} --json").document["fits"]
     assert (fit["optimizer"], fit["batch_sizes"]) == ("sgd", [16, 64, 256, 1024, 4096])
-    assert [entry["definition"] for entry in fit["critical_batch_sizes"]] == ["knee", "overhead", "fit"]
+    assert [entry["definition"] for entry in fit["critical_batch_sizes"]] == ["knee", "overhead", "fit", "bend"]
     assert [entry["batch_size"] for entry in fit["predictions"]] == [32, 64, 128]
     assert fit["fastest"] == 1024
     table = run(command)

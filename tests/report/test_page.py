@@ -278,7 +278,7 @@ def test_everything_given_is_shown() -> None:
         for value in dataclasses.astuple(entry):
             assert value in reader.text
     for figure in PANELS:
-        for text in (figure.number, figure.title, figure.source, figure.caption, figure.alt):
+        for text in (figure.number, figure.title, str(figure.source), figure.caption, figure.alt):
             assert text in reader.text
     files = [link for link in reader.values("href") if not link.startswith(("#", "data:"))]
     assert files == ["3a.csv", "3a.png", "a%20b.csv", "tables/c.csv", "3a.png", "3a.csv", "3a.png"]

@@ -173,7 +173,7 @@ def test_too_few_runs_give_no_interval() -> None:
     for runs in ([Run(4, 100)], [Run(4, 100), Run(16, 30)], [Run(4, 100), Run(16, 30), Run(64, 20)]):
         fitted = fit_one(runs, [8])
         assert fitted.noise is None
-        assert [estimate.interval for estimate in fitted.estimates] == [None] * 3
+        assert [estimate.interval for estimate in fitted.estimates] == [None] * len(DEFINITIONS)
         assert [prediction.interval for prediction in fitted.predictions] == [None] * (len(runs) > 1)
     assert fit_one([Run(4, 100)]).estimate("knee").critical_batch_size.relation == "unknown"
 

@@ -81,7 +81,7 @@ def test_json(swept: tuple[Path, Any]) -> None:
         results = {result.cell: result for result in cell_results(store)}
     for curve in found["curves"]:
         assert curve["critical_batch_size"].keys() == {"value", "relation", "definition"}
-        assert [entry["definition"] for entry in curve["critical_batch_sizes"]] == ["knee", "overhead", "fit"]
+        assert [entry["definition"] for entry in curve["critical_batch_sizes"]] == ["knee", "overhead", "fit", "bend"]
         assert [point["batch_size"] for point in curve["points"]] == [256, 1024]
         for point in curve["points"]:
             result = results[curve["optimizer"], point["batch_size"]]  # type: ignore[index]

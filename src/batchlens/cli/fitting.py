@@ -9,6 +9,7 @@ import batchlens as bl
 from batchlens._results import short
 from batchlens.cli.options import json_option
 from batchlens.cli.terminal import NUMBER, NUMBERS, PART, columns_of, print_json, print_table, say
+from batchlens.scaling._sentences import best_words
 
 if TYPE_CHECKING:
     from batchlens.scaling._intervals import Interval
@@ -49,9 +50,12 @@ if TYPE_CHECKING:
 @click.option(
     "--predict", type=NUMBERS, default=None, help="Batch sizes at which to predict steps: 4,16,64 or 4..4096."
 )
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for a page with figures and their numbers.")
 @json_option
-def fit_command(runs: tuple[str, ...], predict: list[float] | None, as_json: bool, **reading: Any) -> None:
-    """The critical batch size of your own runs.
+def fit_command(
+    runs: tuple[str, ...], predict: list[float] | None, out: Path | None, as_json: bool, **reading: Any
+) -> None:
+    """How large a batch your own runs can use, in a sentence, a table and, with --out, a page.
 
     RUNS is a CSV file, or - for standard input, with the columns batch_size and steps (empty where the target was not
     reached), and optionally optimizer, seconds (how long the run took) and repeat (a name for each of several runs
@@ -61,26 +65,32 @@ def fit_command(runs: tuple[str, ...], predict: list[float] | None, as_json: boo
     reached its target: files of a Monitor, Lightning's metrics.csv, CSV exports of Weights & Biases, Hugging Face's
     trainer_state.json, TensorBoard's events, or any CSV with a column of steps.
 
-    Three definitions: knee, where perfect scaling and the plateau meet; overhead, the largest batch that costs at most
-    20% more examples; fit, B_crit of steps = S_min (1 + B_crit / B). A ? is an end that the runs leave open.
+    Four definitions: knee, where perfect scaling and the plateau meet; overhead, the largest batch that costs at most
+    20% more examples; fit, B_crit of steps = S_min (1 + B_crit / B), which the sentence is about; bend, the same with
+    the sharpness of the bend fitted too, which predictions come from. A ? is an end that the runs leave open.
 
     \b
     Examples:
       batchlens fit runs.csv
-      batchlens fit runs.csv --predict 64..8192
+      batchlens fit runs.csv --predict 64..8192 --out page
       batchlens fit runs/*.jsonl --metric accuracy --target 0.97
       batchlens fit lightning_logs --metric val_loss --target 0.4 --batch-size-from 'b(\\d+)'
       my-query | batchlens fit -
     """
     source = sys.stdin.buffer if runs == ("-",) else runs
     found = bl.fit(source, predict=predict or (), **reading)
+    page = None if out is None else bl.write_report(found, out)
     if as_json:
-        print_json(found.as_document())
+        print_json(found.as_document() | ({} if page is None else {"page": str(page)}))
         return
+    for line in found.sentence.splitlines():
+        say(line)
     for fitted in found:
         _print(fitted)
     for note in found.notes:
         say(note)
+    if page is not None:
+        say(f"Page: {page}")
 
 
 def _print(fitted: "FittedRuns") -> None:
@@ -109,9 +119,12 @@ def _print(fitted: "FittedRuns") -> None:
             for entry in fitted.predictions
         ]
         print_table(f"{title}: predicted", columns_of(predicted))
-    for name, size in (("fastest", fitted.fastest), ("cheapest", fitted.cheapest)):
+    for name, size, tied in (
+        ("fastest", fitted.fastest, fitted.fastest_range),
+        ("cheapest", fitted.cheapest, fitted.cheapest_range),
+    ):
         if size is not None:
-            say(f"{title}: {name} batch size {short(size):,}")
+            say(f"{title}: {name} batch size {best_words(size, tied)}")
 
 
 def _words(interval: "Interval | None") -> str:

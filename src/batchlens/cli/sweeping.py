@@ -122,7 +122,7 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
 
     FILE is what `batchlens sweep --store` made; the sweep may still be running.
 
-    For every optimizer the critical batch size by three definitions, as in `batchlens fit`, with 95% intervals from
+    For every optimizer the critical batch size by four definitions, as in `batchlens fit`, with 95% intervals from
     the scatter of the fresh seeds, of sobol from resampling the trials; a ? is an end that they leave open. Steps are
     the geometric mean of fresh seeds with its 90% interval, of sobol those of the best trial.
 
@@ -184,15 +184,17 @@ def _print_sweep(sweep: "SweepResult", as_json: bool) -> None:
 
 
 def _print_critical(sweep: "SweepResult") -> None:
-    from batchlens.report._sweep.page import estimate_words
+    from batchlens.report._sweep.page import curve_words
+    from batchlens.scaling._critical import DEFINITIONS
 
     rows = []
     for curve in sweep.measured:
         done = sum(cell.result.complete for cell in curve.cells)
+        estimates: dict[str, str] = dict(zip(DEFINITIONS, curve_words(curve), strict=True))
         rows.append(
             {
                 "optimizer": curve.optimizer,
-                **dict(zip(("knee", "overhead", "fit"), estimate_words(curve), strict=True)),
+                **estimates,
                 **({} if sweep.complete else {"searches": f"{done} of {len(curve.cells)} complete"}),
             }
         )

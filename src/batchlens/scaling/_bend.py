@@ -4,11 +4,11 @@ a = 1 is the curve of "fit".  The two straight lines, perfect scaling and the pl
 a says how closely the curve follows them.  A curve that ends near its bend says little of a, so a is shrunk: what is
 fitted is the mode of the posterior under two priors,
 
-    log a ~ N(0, 0.5^2)             half of all bends have a between 0.71 and 1.40, 95% between 0.38 and 2.7;
+    log a ~ N(0, 0.3^2)             half of all bends have a between 0.82 and 1.22, 95% between 0.56 and 1.8;
     the noise of log steps: 5%, as if two more batch sizes had said so.
 
 With r the residuals of log steps at n batch sizes, a flat prior on log B_crit and log S_min, and the noise integrated
-out, that is the least value of n log(2 * 0.05^2 + sum r^2) + (log a / 0.5)^2.  docs/fitting.md says where the
+out, that is the least value of n log(2 * 0.05^2 + sum r^2) + (log a / 0.3)^2.  docs/fitting.md says where the
 priors come from.
 """
 
@@ -17,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens.scaling._critical import FIT_MARGIN, fit_curves
+from batchlens.scaling._hyperbola import FIT_MARGIN, fit_curves
 
-SPREAD = 0.5  # of log a
+SPREAD = 0.3  # of log a
 NOISE = 0.05  # of log steps
 NOISE_WEIGHT = 2.0  # how many batch sizes the prior of the noise is worth
 
 _STEPS = 200
-_ACCURACY = 1e-10
+_ACCURACY = 1e-9
 _STEEPEST = 4.0  # the largest |log a|
 _START, _LOOSER, _TIGHTER, _FREE = 1e-3, 0.2, 5.0, 1e-12  # damping of Gauss-Newton steps
 
@@ -49,28 +49,41 @@ def fit_bends(log_batch: FloatArray, log_steps: FloatArray, centres: FloatArray 
     high = np.array([log_batch[-1] + FIT_MARGIN, _STEEPEST])
     damping = np.full(len(log_steps), _START)
     height, gradient, matrix = _descend(log_batch, centred, place, centres)
+    rows = np.arange(len(log_steps))  # that still move
     for _ in range(_STEPS):
-        damped = matrix * (1 + damping[:, None, None] * np.eye(2)) + _FREE * np.eye(2)
-        tried = np.clip(place - np.linalg.solve(damped, gradient[..., None])[..., 0], low, high)
-        moved = np.abs(tried - place).max(axis=1)
-        new_height, new_gradient, new_matrix = _descend(log_batch, centred, tried, centres)
-        better = new_height < height
-        place = np.where(better[:, None], tried, place)
-        height = np.where(better, new_height, height)
-        gradient = np.where(better[:, None], new_gradient, gradient)
-        matrix = np.where(better[:, None, None], new_matrix, matrix)
-        damping *= np.where(better, _LOOSER, _TIGHTER)
-        if moved.max() < _ACCURACY:
+        damped = matrix[rows] * (1 + damping[rows, None, None] * np.eye(2)) + _FREE * np.eye(2)
+        tried = np.clip(place[rows] - np.linalg.solve(damped, gradient[rows, :, None])[..., 0], low, high)
+        moved = np.abs(tried - place[rows]).max(axis=1)
+        found = _descend(log_batch, centred[rows], tried, centres[rows])
+        better = found[0] < height[rows]
+        damping[rows] *= np.where(better, _LOOSER, _TIGHTER)
+        place[rows[better]] = tried[better]
+        for known, new in zip((height, gradient, matrix), found, strict=True):
+            known[rows[better]] = new[better]
+        rows = rows[moved >= _ACCURACY]
+        if not rows.size:
             break
     log_critical, log_sharpness = place.T
     log_least = (log_steps - _shape(log_batch, log_critical, log_sharpness)).mean(axis=1)
     return Bends(log_critical, log_least, log_sharpness)
 
 
-def predict_bends(log_batch: FloatArray, bends: Bends) -> FloatArray:
-    """Log steps of the curves, one in each row, at other batch sizes."""
-    log_steps: FloatArray = bends.log_least[:, None] + _shape(log_batch, bends.log_critical, bends.log_sharpness)
-    return log_steps
+def resample_bends(log_batch: FloatArray, log_steps: FloatArray) -> Bends:
+    """The curves of resampled steps, each under a prior of log a whose centre is drawn from that prior.
+
+    Were the curve linear in its parameters and the noise normal, these would be draws from the posterior: what is not
+    known of a is in their spread.
+    """
+    centres = SPREAD * np.random.default_rng(0).standard_normal(len(log_steps))
+    return fit_bends(log_batch, log_steps, centres)
+
+
+def predict_bends(sizes: FloatArray, bends: Bends) -> FloatArray:
+    """Steps of the curves, one in each row, at other batch sizes."""
+    shape = _shape(np.log(sizes), bends.log_critical, bends.log_sharpness)
+    with np.errstate(over="ignore"):
+        steps: FloatArray = np.exp(bends.log_least[:, None] + shape)
+    return steps
 
 
 def _shape(log_batch: FloatArray, log_critical: FloatArray, log_sharpness: FloatArray) -> FloatArray:

@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlens._arrays import BoolArray, FloatArray
+from batchlens.scaling._bend import fit_bends
+from batchlens.scaling._hyperbola import fit_curves
 
-Definition = Literal["knee", "overhead", "fit"]
+Definition = Literal["knee", "overhead", "fit", "bend"]
 Relation = Literal["=", ">=", "<=", "unknown"]
 Steps = float | int | None
 
@@ -33,11 +35,6 @@ PERFECT_SLOPE = -0.8
 HALF_WAY_SLOPE = -0.5
 PLATEAU_SLOPE = -0.2
 
-# How far beyond the batch sizes given the fit looks for B_crit: from there on the curve is a straight line.
-FIT_MARGIN = math.log(1e6)
-_FIT_GRID = 800
-_FIT_STEPS = 60
-_FIT_ACCURACY = 1e-12
 _ROUNDING = 1e-9
 _PERFECT_EXCESS = 0.2
 _ALL = slice(None)
@@ -56,44 +53,14 @@ def read_curves(
     definition: Definition, log_batch: FloatArray, log_steps: FloatArray, tolerance: float = 0.2
 ) -> Readings:
     """Critical batch sizes of many curves over the same batch sizes: `log_steps` has one curve in each row."""
-    log_value, side = _READERS[definition](log_batch, log_steps, tolerance)
+    return within(log_batch, _READERS[definition](log_batch, log_steps, tolerance))
+
+
+def within(log_batch: FloatArray, readings: Readings) -> Readings:
+    """What lies beyond the batch sizes given is a bound."""
+    log_value, side = readings
     side = np.where(log_value > log_batch[-1], 1, np.where(log_value < log_batch[0], -1, side))
     return Readings(np.clip(log_value, log_batch[0], log_batch[-1]), side)
-
-
-def fit_curves(log_batch: FloatArray, log_steps: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """log B_crit and log S_min of steps = S_min (1 + B_crit / B) for every row of `log_steps`.
-
-    S_min is eliminated.  What is left is a function of log B_crit alone: its least value on a grid, then Gauss-Newton
-    steps inside the two grid cells around it, bisection where one would leave them.
-    """
-    centred = log_steps - log_steps.mean(axis=1, keepdims=True)
-    grid = np.linspace(log_batch[0] - FIT_MARGIN, log_batch[-1] + FIT_MARGIN, _FIT_GRID)
-    shapes = np.logaddexp(0, grid[:, None] - log_batch)
-    shapes -= shapes.mean(axis=1, keepdims=True)
-    best = np.argmin((shapes**2).sum(axis=1) - 2 * centred @ shapes.T, axis=1)
-    low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, _FIT_GRID - 1)]
-    log_critical = (low + high) / 2
-    for _ in range(_FIT_STEPS):
-        shape = np.logaddexp(0, log_critical[:, None] - log_batch)
-        growth = np.exp(log_critical[:, None] - log_batch - shape)
-        shape -= shape.mean(axis=1, keepdims=True)
-        growth -= growth.mean(axis=1, keepdims=True)
-        gradient = ((shape - centred) * growth).sum(axis=1)
-        low, high = np.where(gradient < 0, log_critical, low), np.where(gradient < 0, high, log_critical)
-        newton = log_critical - gradient / np.maximum((growth**2).sum(axis=1), _TINY)
-        before, log_critical = log_critical, np.where((low < newton) & (newton < high), newton, (low + high) / 2)
-        if np.abs(log_critical - before).max() < _FIT_ACCURACY:
-            break
-    log_least = (log_steps - np.logaddexp(0, log_critical[:, None] - log_batch)).mean(axis=1)
-    return log_critical, log_least
-
-
-def predict_curves(log_batch: FloatArray, log_critical: FloatArray, log_least: FloatArray) -> FloatArray:
-    """Steps of the fitted curves, one in each row, at other batch sizes."""
-    with np.errstate(over="ignore"):
-        steps: FloatArray = np.exp(log_least[:, None] + np.logaddexp(0, log_critical[:, None] - log_batch))
-    return steps
 
 
 def _read_knee(log_batch: FloatArray, log_steps: FloatArray, _: float) -> Readings:
@@ -128,10 +95,18 @@ def _read_overhead(log_batch: FloatArray, log_steps: FloatArray, tolerance: floa
 
 
 def _read_fit(log_batch: FloatArray, log_steps: FloatArray, _: float) -> Readings:
-    log_critical, _least = fit_curves(log_batch, log_steps)
-    outside = (log_critical < log_batch[0]) | (log_critical > log_batch[-1])
+    return read_fitted(log_batch, log_steps, fit_curves(log_batch, log_steps)[0])
+
+
+def _read_bend(log_batch: FloatArray, log_steps: FloatArray, _: float) -> Readings:
+    return read_fitted(log_batch, log_steps, fit_bends(log_batch, log_steps).log_critical)
+
+
+def read_fitted(log_batch: FloatArray, log_steps: FloatArray, log_critical: FloatArray) -> Readings:
+    """Fitted B_crit; of two points, which any curve fits, only bounds."""
     if log_batch.size > 2:
         return Readings(log_critical, np.zeros(log_critical.size, dtype=np.int64))
+    outside = (log_critical < log_batch[0]) | (log_critical > log_batch[-1])
     bound = _bound_by_slope(log_batch, log_steps)
     return Readings(np.where(outside, log_critical, bound.log_value), bound.side)
 
@@ -140,6 +115,7 @@ _READERS: dict[Definition, Callable[[FloatArray, FloatArray, float], Readings]] 
     "knee": _read_knee,
     "overhead": _read_overhead,
     "fit": _read_fit,
+    "bend": _read_bend,
 }
 
 

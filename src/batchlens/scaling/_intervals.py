@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens.scaling._critical import Definition, read_curves
+from batchlens.scaling._bend import Bends
+from batchlens.scaling._critical import Definition, Readings, read_curves, read_fitted, within
 
 if TYPE_CHECKING:
     from batchlens.scaling.curve import CriticalBatchSize
@@ -37,10 +38,19 @@ class Estimate(NamedTuple):
 
 
 def critical_ends(
-    definition: Definition, log_batch: FloatArray, log_steps: FloatArray
+    definition: Definition, log_batch: FloatArray, log_steps: FloatArray, bends: Bends
 ) -> tuple[FloatArray, FloatArray]:
-    """Between which logarithms the critical batch size of every curve lies; infinite where it is not bounded."""
-    log_value, side = read_curves(definition, log_batch, log_steps)
+    """Between which logarithms the critical batch size of every curve lies; infinite where it is not bounded.
+
+    Of the definition "bend" it is that of `bends`, fitted to the curves by `resample_bends`.
+    """
+    if definition == "bend":
+        return _ends(within(log_batch, read_fitted(log_batch, log_steps, bends.log_critical)))
+    return _ends(read_curves(definition, log_batch, log_steps))
+
+
+def _ends(readings: Readings) -> tuple[FloatArray, FloatArray]:
+    log_value, side = readings
     return np.where(side < 0, -np.inf, log_value), np.where(side > 0, np.inf, log_value)
 
 

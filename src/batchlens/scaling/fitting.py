@@ -6,22 +6,25 @@ fewer than half the runs reached the target counts as not reached; else the mean
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchlens._arrays import FloatArray
 from batchlens._checks import require_number, require_whole
 from batchlens._results import Result, axes_or_new, short
-from batchlens.scaling._critical import DEFINITIONS, Definition, fit_curves
+from batchlens.scaling._critical import DEFINITIONS, Definition
+from batchlens.scaling._hyperbola import fit_curves
 from batchlens.scaling._intervals import Estimate
 from batchlens.scaling._logs.choosing import Several
 from batchlens.scaling._logs.crossing import Direction
 from batchlens.scaling._logs.measuring import Question
-from batchlens.scaling._resampling import Prediction, critical_interval, predict_steps, resample
+from batchlens.scaling._resampling import Prediction, Sharpness, fit_resampled
 from batchlens.scaling._runs import Run, collect_runs
+from batchlens.scaling._sentences import say_fitted
 from batchlens.scaling.curve import ScalingCurve
 
 if TYPE_CHECKING:
@@ -43,14 +46,21 @@ class FittedRuns(Result):
         noise: what the intervals rest on, "repeats" or "residuals"; None where neither suffices.
         least_steps: S_min of steps = S_min (1 + B_crit / B), B_crit being the estimate of "fit"; None where that one is
             only bounded from below, or where fewer than three batch sizes tell.
+        sharpness: a of the definition "bend" with its interval; None where fewer than three batch sizes tell.
         predictions: one for each batch size asked for; none where fewer than two batch sizes reached the target.
+        band: predictions close enough to draw the fitted curve through, over all batch sizes measured or asked for.
         fastest: the batch size with the least seconds, the smallest of several alike; None where seconds are not given.
+        fastest_range: between which batch sizes around it the runs cannot tell which is faster, at 95% confidence; None
+            where the noise is not known.
         cheapest: the batch size with the fewest examples, the largest of several alike; None where none was reached.
+        cheapest_range: the same of examples.
 
     >>> curve = ScalingCurve([4, 16, 64, 256, 1024], [6500, 1700, 500, 200, 125])
     >>> (fitted,) = fit(curve)
     >>> print(fitted.estimate("fit").critical_batch_size)
     256
+    >>> print(fitted.sentence.partition(":")[0])
+    The critical batch size is about 256 (256 to 256)
     """
 
     optimizer: str
@@ -61,13 +71,22 @@ class FittedRuns(Result):
     estimates: tuple[Estimate, ...]
     noise: str | None
     least_steps: float | None
+    sharpness: Sharpness | None
     predictions: tuple[Prediction, ...]
+    band: tuple[Prediction, ...]
     fastest: float | None
+    fastest_range: tuple[float, float] | None
     cheapest: float | None
+    cheapest_range: tuple[float, float] | None
 
     def estimate(self, definition: Definition) -> Estimate:
         """The estimate by one of the definitions."""
         return self.estimates[DEFINITIONS.index(definition)]
+
+    @property
+    def sentence(self) -> str:
+        """What the runs say of the batch size, in words: how large, at what cost, and which is fastest."""
+        return say_fitted(self)
 
     @property
     def headline(self) -> str:
@@ -86,13 +105,16 @@ class FittedRuns(Result):
         return frame
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """The measured steps with perfect scaling and the critical batch size."""
-        return self.curve.plot(ax)
+        """The measured steps, the fitted curve with its band, perfect scaling and the critical batch size."""
+        from batchlens.scaling._figure import draw_steps, steps_rows
+
+        return draw_steps(axes_or_new(ax), steps_rows(self.curve, self.band, self.estimate("fit")))
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens fit --json` prints of one optimizer."""
         return {
             "optimizer": self.optimizer,
+            "sentence": self.sentence,
             "batch_sizes": [short(size) for size in self.curve.batch_sizes],
             "steps": list(self.curve.steps),
             "efficiency": list(self.curve.efficiency()),
@@ -101,9 +123,12 @@ class FittedRuns(Result):
                 for found, interval in self.estimates
             ],
             "least_steps": self.least_steps,
+            "sharpness": None if self.sharpness is None else self.sharpness._asdict(),
             "predictions": [{**entry._asdict(), "batch_size": short(entry.batch_size)} for entry in self.predictions],
             "fastest": None if self.fastest is None else short(self.fastest),
+            "fastest_range": _short(self.fastest_range),
             "cheapest": None if self.cheapest is None else short(self.cheapest),
+            "cheapest_range": _short(self.cheapest_range),
         }
 
 
@@ -138,6 +163,11 @@ class Fit(Result):
         return found[optimizer]
 
     @property
+    def sentence(self) -> str:
+        """What the runs say, optimizer by optimizer, one line each."""
+        return "\n".join(fitted.sentence for fitted in self.fits)
+
+    @property
     def headline(self) -> str:
         """The critical batch size of every optimizer."""
         return "; ".join(fitted.headline for fitted in self.fits)
@@ -150,12 +180,10 @@ class Fit(Result):
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Every optimizer's curve, each with its critical batch size."""
-        from batchlens.scaling._plots import draw_curve
+        from batchlens.scaling._figure import draw_steps, steps_rows
 
-        ax = axes_or_new(ax)
-        for fitted in self.fits:
-            draw_curve(ax, fitted.curve)
-        return ax
+        rows = [steps_rows(entry.curve, entry.band, entry.estimate("fit")) for entry in self.fits]
+        return draw_steps(axes_or_new(ax), [row for some in rows for row in some])
 
     def as_document(self) -> dict[str, Any]:
         """What `batchlens fit --json` prints."""
@@ -191,6 +219,10 @@ def fit(
     Deviations are scaled up by sqrt(n / (n - p)), p means or parameters having been taken from n of them, and by
     the ratio of Student's quantile to the normal one, without which few runs would look too certain.  Fewer than two
     degrees of freedom give no interval.  A resample that only bounds the value leaves that side open.
+
+    Steps are predicted by the curve of the definition "bend".  For its intervals each resample draws the centre of
+    the prior of log a anew as well, so that they widen where it is the sharpness of the bend that is not known: beyond
+    the batch sizes measured.
 
     Arguments:
         runs: one or several paths of files, patterns such as "runs/*.jsonl" or folders; an open file, a DataFrame,
@@ -239,20 +271,10 @@ def _fit_optimizer(optimizer: str, runs: list[Run], wanted: list[float], resampl
     told = [2 * len(log) >= len(group) for log, group in zip(logs, groups, strict=True)]
     steps = [_mean([run.steps for run in group]) if tells else None for group, tells in zip(groups, told, strict=True)]
     seconds = [_mean_seconds(group) if tells else None for group, tells in zip(groups, told, strict=True)]
-    curve = ScalingCurve(sizes, steps, optimizer=optimizer)
     examples = [None if count is None else size * count for size, count in zip(sizes, steps, strict=True)]
-
-    log_batch = np.log([size for size, tells in zip(sizes, told, strict=True) if tells])
-    noisy, noise = None, None
-    least_steps, predictions = None, []
-    if log_batch.size > 1:
-        kept = [log for log, tells in zip(logs, told, strict=True) if tells]
-        noisy, noise = resample(log_batch, kept, resamples, np.random.default_rng(seed))
-        log_steps = np.array([[log.mean() for log in kept]])
-        fit = fit_curves(log_batch, log_steps)
-        if log_batch.size > 2 and curve.critical_batch_size("fit").relation != ">=":
-            least_steps = math.exp(fit[1][0])
-        predictions = predict_steps(log_batch, fit, noisy, wanted)
+    curve = ScalingCurve(sizes, steps, optimizer=optimizer)
+    known = {size: log for size, log, tells in zip(sizes, logs, told, strict=True) if tells}
+    fitted = fit_resampled(known, resamples, seed) if len(known) > 1 else None
     return FittedRuns(
         optimizer=optimizer,
         curve=curve,
@@ -260,18 +282,26 @@ def _fit_optimizer(optimizer: str, runs: list[Run], wanted: list[float], resampl
         reached=tuple(map(len, logs)),
         seconds=tuple(seconds),
         estimates=tuple(
-            Estimate(
-                curve.critical_batch_size(definition),
-                None if noisy is None else critical_interval(definition, log_batch, noisy),
-            )
+            Estimate(curve.critical_batch_size(definition), None if fitted is None else fitted.interval(definition))
             for definition in DEFINITIONS
         ),
-        noise=noise,
-        least_steps=least_steps,
-        predictions=tuple(predictions),
+        noise=None if fitted is None else fitted.noise,
+        least_steps=_least_steps(curve, known),
+        sharpness=None if fitted is None else fitted.sharpness(),
+        predictions=() if fitted is None else fitted.predict(wanted),
+        band=() if fitted is None else fitted.band(wanted),
         fastest=next(iter(_where_least(sizes, seconds)), None),
+        fastest_range=None if fitted is None else fitted.tied_range(dict(zip(sizes, seconds, strict=True))),
         cheapest=next(reversed(_where_least(sizes, examples)), None),
+        cheapest_range=None if fitted is None else fitted.tied_range(dict(zip(sizes, examples, strict=True))),
     )
+
+
+def _least_steps(curve: ScalingCurve, known: Mapping[float, FloatArray]) -> float | None:
+    if len(known) < 3 or curve.critical_batch_size("fit").relation == ">=":
+        return None
+    _, log_least = fit_curves(np.log(list(known)), np.array([[log.mean() for log in known.values()]]))
+    return math.exp(log_least[0])
 
 
 def _mean_seconds(group: list[Run]) -> float | None:
@@ -292,3 +322,7 @@ def _where_least(sizes: list[float], values: Sequence[float | None]) -> list[flo
     """The batch sizes with the least value, all that are alike to rounding."""
     known = [(value, size) for value, size in zip(values, sizes, strict=True) if value is not None]
     return [size for value, size in known if value <= min(known)[0] * (1 + 1e-9)]
+
+
+def _short(ends: tuple[float, float] | None) -> list[float] | None:
+    return None if ends is None else [short(end) for end in ends]

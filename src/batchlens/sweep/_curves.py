@@ -7,14 +7,18 @@ found.  One of a critical batch size is widened to what was found, where the per
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from batchlens._arrays import FloatArray
+from batchlens._results import short
 from batchlens.optimizers import OPTIMIZERS, base_of
-from batchlens.scaling._critical import DEFINITIONS, UNFINISHED, Definition
+from batchlens.scaling._bend import Bends, fit_bends, resample_bends
+from batchlens.scaling._critical import DEFINITIONS, UNFINISHED, reached
 from batchlens.scaling._intervals import Estimate, Interval, critical_ends, interval_of_logs, percentile_interval
+from batchlens.scaling._resampling import FittedCurve, Prediction
 from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve
 from batchlens.sweep._cells import CellResult
 from batchlens.sweep._declaration import Declaration
@@ -53,6 +57,13 @@ class MeasuredCell:
         return {} if self.result.winner is None else self.result.winner.settings
 
     @property
+    def seconds(self) -> float | None:
+        """To the target: its steps times the median seconds of a step over all runs; None where they were not timed."""
+        runs = (*self.result.members, *self.result.repeats)
+        paces = [run.seconds / run.steps_taken for run in runs if run.seconds > 0 and run.steps_taken > 0]
+        return None if self.steps is None or not paces else self.steps * median(paces)
+
+    @property
     def effective_learning_rate(self) -> float | None:
         """learning_rate / (1 - momentum) where momentum adds gradients up, else the learning rate.
 
@@ -66,15 +77,23 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class MeasuredCurve:
-    """One optimizer: its cells by batch size, and the critical batch size by each definition."""
+    """One optimizer: its cells by batch size, the critical batch size by each definition, and the fitted curve."""
 
     curve: ScalingCurve
     estimates: tuple[Estimate, ...]
     cells: tuple[MeasuredCell, ...]
+    band: tuple[Prediction, ...]
+    fastest_range: tuple[float, float] | None
 
     @property
     def optimizer(self) -> str:
         return self.curve.optimizer
+
+    @property
+    def fastest(self) -> int | None:
+        """The batch size with the least seconds; None where fewer than two were timed."""
+        timed = [(cell.seconds, cell.batch_size) for cell in self.cells if cell.seconds is not None]
+        return min(timed)[1] if len(timed) > 1 else None
 
     @property
     def complete(self) -> bool:
@@ -99,9 +118,17 @@ def measure(optimizer: str, seeded: list[tuple[int, CellResult]], declaration: D
         intervals=[cell.interval for cell in cells],
     )
     told = all(_is_told(cell) for cell in cells if cell.steps is not None)
+    resamples = _group_resamples(curve, resampled) if told else []
     found = [curve.critical_batch_size(definition) for definition in DEFINITIONS]
-    estimates = tuple(Estimate(value, _critical_interval(value, curve, resampled) if told else None) for value in found)
-    return MeasuredCurve(curve, estimates, cells)
+    estimates = tuple(Estimate(value, _critical_interval(value, resamples)) for value in found)
+    fitted = _fit_bend(curve, resamples)
+    return MeasuredCurve(
+        curve,
+        estimates,
+        cells,
+        band=() if fitted is None else fitted.band(),
+        fastest_range=None if fitted is None else fitted.tied_range({cell.batch_size: cell.seconds for cell in cells}),
+    )
 
 
 def _is_told(cell: MeasuredCell) -> bool:
@@ -120,28 +147,53 @@ def _steps_interval(result: CellResult, resampled: FloatArray, search: str) -> I
     return Interval(low, None if np.isinf(high) else high)
 
 
-def _critical_interval(found: CriticalBatchSize, curve: ScalingCurve, resampled: FloatArray) -> Interval | None:
-    """Of resamples without a winner at some batch sizes, the others tell."""
-    if found.value is None:
+class _Resamples(NamedTuple):
+    """Resamples with a winner at the same batch sizes, two of them or more, and their bends."""
+
+    log_batch: FloatArray
+    log_steps: FloatArray
+    bends: Bends
+
+
+def _group_resamples(curve: ScalingCurve, resampled: FloatArray) -> list[_Resamples]:
+    """Of resamples without a winner at some batch sizes, the others tell; a rest that tells nothing is left out."""
+    log_batch, won = np.log(curve.batch_sizes), resampled > 0
+    groups = []
+    for pattern in np.unique(won, axis=0):
+        if pattern.sum() > 1:
+            log_steps = np.log(resampled[np.ix_((won == pattern).all(axis=1), pattern)])
+            groups.append(_Resamples(log_batch[pattern], log_steps, resample_bends(log_batch[pattern], log_steps)))
+    return groups
+
+
+def _critical_interval(found: CriticalBatchSize, resamples: list[_Resamples]) -> Interval | None:
+    if found.value is None or not resamples:
         return None
-    log_low, log_high = _resampled_ends(found.definition, np.log(curve.batch_sizes), resampled)
+    ends = [critical_ends(found.definition, *group) for group in resamples]
+    silent = np.full(RESAMPLES - sum(len(group.log_steps) for group in resamples), np.inf)
+    log_low = np.concatenate([*(low for low, _ in ends), -silent])
+    log_high = np.concatenate([*(high for _, high in ends), silent])
     interval = interval_of_logs(*percentile_interval(log_low, log_high)) or Interval(None, None)
     low = None if interval.low is None or found.relation == "<=" else min(interval.low, found.value)
     high = None if interval.high is None or found.relation == ">=" else max(interval.high, found.value)
     return None if low is None and high is None else Interval(low, high)
 
 
-def _resampled_ends(
-    definition: Definition, log_batch: FloatArray, resampled: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    log_low, log_high = np.full(len(resampled), -np.inf), np.full(len(resampled), np.inf)
-    reached = resampled > 0
-    for pattern in np.unique(reached, axis=0):
-        if pattern.sum() > 1:
-            rows = (reached == pattern).all(axis=1)
-            curves = np.log(resampled[np.ix_(rows, pattern)])
-            log_low[rows], log_high[rows] = critical_ends(definition, log_batch[pattern], curves)
-    return log_low, log_high
+def _fit_bend(curve: ScalingCurve, resamples: list[_Resamples]) -> FittedCurve | None:
+    """The curve through the winners, with the bends of the resamples that have a winner wherever it has."""
+    log_batch, log_steps = reached(curve.batch_sizes, curve.steps)
+    if log_batch.size < 2:
+        return None
+    whole = next((group for group in resamples if np.array_equal(group.log_batch, log_batch)), None)
+    sizes = np.array([size for size, steps in zip(curve.batch_sizes, curve.steps, strict=True) if steps])
+    return FittedCurve(
+        sizes,
+        log_steps,
+        fit_bends(log_batch, log_steps[None]),
+        noise=None,
+        noisy=None if whole is None else whole.log_steps,
+        bends=None if whole is None else whole.bends,
+    )
 
 
 def curve_document(curve: MeasuredCurve) -> dict[str, Any]:
@@ -151,6 +203,8 @@ def curve_document(curve: MeasuredCurve) -> dict[str, Any]:
         "target": curve.curve.target,
         "complete": curve.complete,
         "critical_batch_size": curve.estimates[0].critical_batch_size._asdict(),
+        "fastest": curve.fastest,
+        "fastest_range": None if curve.fastest_range is None else list(map(short, curve.fastest_range)),
         "critical_batch_sizes": [
             {**entry.critical_batch_size._asdict(), "interval": _ends(entry.interval)} for entry in curve.estimates
         ],
@@ -165,6 +219,7 @@ def _point_document(cell: MeasuredCell) -> dict[str, Any]:
         "status": cell.status,
         "steps": cell.steps,
         "interval": _ends(cell.interval),
+        "seconds": cell.seconds,
         "search_steps": _search_steps(result),
         **_reported_document(result),
         "winner": None if result.winner is None else result.winner.key.number,

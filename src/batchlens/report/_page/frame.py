@@ -98,7 +98,7 @@ def frame_page(
 <div class="lead">
 {paragraphs}
 </div>
-<p class="summary">{escape(summary)}</p>
+{f'<p class="summary">{escape(summary)}</p>' if summary else ""}
 </header>
 {_render_bar([*sections, *appendix], panels)}
 <main>
@@ -272,6 +272,7 @@ def _place(panels: Sequence[Panel]) -> list[str]:
 def _render_panel(panel: Panel, place: str) -> str:
     slug = panel.slug
     source = f"In the paper: {panel.source}" if panel.source else "Beyond the paper"
+    origin = "" if panel.source is None else f"<span>{escape(source)}</span>"
     files = [_render_link(name, _file_label(name, len(panel.csv))) for name in panel.csv]
     files.append(_render_link(panel.png, "PNG"))
     return f"""\
@@ -280,7 +281,7 @@ def _render_panel(panel: Panel, place: str) -> str:
 <div class="plot">{inline_svg(panel.svg, panel.alt, slug)}</div>
 <figcaption>
 <p>{escape(panel.caption)}</p>
-<p class="files"><span>{escape(source)}</span>\
+<p class="files">{origin}\
 <span>Numbers and picture: {", ".join(files)}</span></p>
 </figcaption>
 </figure>"""

@@ -26,6 +26,11 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
+def known_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame, None where a value is missing."""
+    return [{name: None if pd.isna(value) else value for name, value in row.items()} for row in rows_of(frame)]
+
+
 def groups(frame: pd.DataFrame, *names: str) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
     """The frame in parts that agree on the named columns, in order of first appearance."""
     for key, part in frame.groupby(list(names), sort=False, dropna=False):

@@ -41,7 +41,7 @@ class Panel:
     slug: str
     number: str
     title: str
-    source: str  # where the paper shows it; empty where it does not
+    source: str | None  # where the paper shows it; empty where it does not, None on a page that is not about the paper
     caption: str  # what to see
     alt: str
     svg: str
@@ -56,11 +56,11 @@ class PanelPlan(Generic[_Source]):
 
     number: str
     title: str
-    source: str
+    source: str | None
     caption: str
     numbers: str
     data: "Callable[[_Source], DataFrame]"
-    draw: "Callable[[Axes, DataFrame], None]"
+    draw: "Callable[[Axes, DataFrame], object]"
     part: str = ""
 
     @property

@@ -10,7 +10,10 @@ from matplotlib.ticker import MaxNLocator
 
 from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of, steps_axis
 from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._page.numbers import frame_of, groups, rows_of
+from batchlens.report._page.numbers import frame_of, groups, known_rows, rows_of
+from batchlens.scaling._critical import DEFINITIONS
+from batchlens.scaling._figure import draw_steps, draw_times, steps_rows, time_rows
+from batchlens.sweep._curves import MeasuredCurve
 from batchlens.sweep.results import SweepResult
 
 # The best of n trials is drawn where the chance that it is known to reach the target is at least this.
@@ -66,12 +69,61 @@ def plain_steps_data(sweep: SweepResult) -> pd.DataFrame:
     return data[~data["optimizer"].map(is_averaged)]
 
 
+def fitted_data(sweep: SweepResult, with_averaging: bool) -> pd.DataFrame:
+    """Steps, fitted curves, perfect scaling and critical batch sizes of the optimizers with averaging or without."""
+    return frame_of(
+        {**row, "complete": _is_complete(curve, row["batch_size"])}
+        for curve in sweep.measured
+        if is_averaged(curve.optimizer) == with_averaging and curve.band
+        for row in steps_rows(curve.curve, curve.band, curve.estimates[DEFINITIONS.index("fit")])
+    )
+
+
+def times_data(sweep: SweepResult) -> pd.DataFrame:
+    """Seconds to the target, the fitted curve in seconds, and the fastest batch sizes."""
+    return frame_of(
+        {**row, "complete": _is_complete(curve, row["batch_size"])}
+        for curve in sweep.measured
+        for row in time_rows(curve.curve, curve.band, [cell.seconds for cell in curve.cells], curve.fastest_range)
+    )
+
+
+def _is_complete(curve: MeasuredCurve, batch_size: float) -> bool:
+    """Whether the search at a batch size is, elsewhere every one of the optimizer."""
+    return next((cell.result.complete for cell in curve.cells if cell.batch_size == batch_size), curve.complete)
+
+
+def draw_fitted(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+    """As for one's own runs, in the colours of the other figures."""
+    draw_steps(ax, known_rows(data), {name: look_of(name, optimizers) for name in optimizers})
+
+
+def draw_sweep_times(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+    """As for one's own runs, in the colours of the other figures."""
+    draw_times(ax, known_rows(data), {name: look_of(name, optimizers) for name in optimizers})
+
+
 def averaging_data(sweep: SweepResult) -> pd.DataFrame:
     """The steps of the optimizers that were swept both with averaging and without."""
     names = sweep.declaration.optimizers
     paired = {name for name in names if averaged(name) in names and base_of(name) in names}
     data = sweep_steps_data(sweep)
     return data[data["optimizer"].isin(paired)]
+
+
+def averaging_words(data: pd.DataFrame) -> str:
+    """What averaging did to the steps of each optimizer, at the smallest and at the largest batch size of both."""
+    found = []
+    for base in dict.fromkeys(map(base_of, data["optimizer"])):
+        steps = [
+            {row["batch_size"]: row["steps"] for row in known_rows(data[data["optimizer"] == name]) if row["steps"]}
+            for name in (averaged(base), base)
+        ]
+        sizes = sorted(steps[0].keys() & steps[1].keys())
+        parts = [f"{steps[0][size] / steps[1][size]:.2f} at {size:,}" for size in dict.fromkeys(sizes[:1] + sizes[-1:])]
+        if parts:
+            found.append(f"{averaged(base)} takes {' and '.join(parts)}")
+    return f" Here, as parts of the steps without averaging: {'; '.join(found)}." if found else ""
 
 
 def sweep_rates_data(sweep: SweepResult) -> pd.DataFrame:

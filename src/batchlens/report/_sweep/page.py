@@ -11,23 +11,19 @@ from typing import get_args
 import pandas as pd
 
 from batchlens import __version__
+from batchlens.report._page.critical import critical_rows, critical_section, estimate_words
 from batchlens.report._page.folder import draw_panel, staged, write_panel
 from batchlens.report._page.frame import Badge, Cell, Section, frame_page, render_table
 from batchlens.report._page.numbers import csv_of, frame_of
 from batchlens.report._page.records import PanelPlan, Progress, say_nothing
 from batchlens.report._sweep import figures
-from batchlens.scaling._intervals import Interval
+from batchlens.scaling._sentences import best_words
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._trial import Status
 from batchlens.sweep.results import SweepResult
 
 _UNFINISHED = Badge("limit", "unfinished")
-_DEFINITIONS = (
-    "Critical batch size: up to where a larger batch saves steps. Knee: where perfect scaling and the plateau meet. "
-    "Overhead: the largest batch that costs at most 20% more examples than perfect scaling. Fit: B_crit of "
-    "steps = S_min (1 + B_crit / B). "
-)
 _INTERVALS = {
     "sobol": "In brackets: 95% intervals, from resampling the trials of every search; a ? stands for an end that the "
     "trials do not limit. They show how much the luck of the search matters, not the luck of the seed.",
@@ -78,12 +74,14 @@ def plan_panels(sweep: SweepResult) -> Iterator[tuple[PanelPlan[SweepResult], pd
         frame = plan.data(sweep)
         if len(frame):
             number += 1
-            yield replace(plan, number=str(number), caption=plan.caption + _unfinished_caption(frame)), frame
+            found = figures.averaging_words(frame) if plan.numbers == "averaging" else ""
+            yield replace(plan, number=str(number), caption=plan.caption + found + _unfinished_caption(frame)), frame
 
 
 def _unfinished_caption(frame: pd.DataFrame) -> str:
     """Which numbers of a figure may still change, or nothing."""
-    searches = frame[["optimizer", "batch_size", "complete"]].drop_duplicates()
+    points = frame[frame["kind"] == "measured"] if "kind" in frame else frame
+    searches = points[["optimizer", "batch_size", "complete"]].drop_duplicates()
     unfinished = searches[~searches["complete"]]
     if unfinished.empty:
         return ""
@@ -108,12 +106,38 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
             figures.sweep_steps_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),
         ),
+        *(
+            PanelPlan(
+                "",
+                f"Fitted curves{words_of_averaging}",
+                "",
+                "The line is the fitted curve, its sharpness fitted too; the band is its 95% interval. Dotted: perfect "
+                "scaling, where twice the batch takes half the steps. Vertical lines are critical batch sizes by fit, "
+                "the bars at the upper edge their 95% intervals. A cross at the lower edge: no trial reached the "
+                "target.",
+                f"fitted{'-averaged' * with_averaging}",
+                partial(figures.fitted_data, with_averaging=with_averaging),
+                partial(figures.draw_fitted, optimizers=optimizers),
+            )
+            for with_averaging, words_of_averaging in ((False, ""), (True, ", weights averaged"))
+        ),
+        PanelPlan(
+            "",
+            "Time to the target",
+            "",
+            "Steps times the seconds of a step in the sweep, evaluations included; runs that shared a machine slowed "
+            "each other. The line is the fitted curve in seconds, with the 95% interval of its steps. Vertical lines "
+            "are the fastest batch sizes, the bars above them those that cannot be told from them.",
+            "seconds",
+            figures.times_data,
+            partial(figures.draw_sweep_times, optimizers=optimizers),
+        ),
         PanelPlan(
             "",
             "Averaging",
             "figure 6",
-            "With an exponential moving average of the weights (dashed) and without (solid). In theory it saves steps "
-            "at small batches and nothing at large ones.",
+            "With an exponential moving average of the weights (dashed) and without (solid). In theory averaging "
+            "saves steps at small batches and none at large ones.",
             "averaging",
             figures.averaging_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),
@@ -173,15 +197,9 @@ _CAPTIONS = {
 def critical_data(sweep: SweepResult) -> pd.DataFrame:
     """The critical batch size of every optimizer by each definition, with the interval's ends."""
     return frame_of(
-        {
-            "optimizer": curve.optimizer,
-            **found._asdict(),
-            "low": None if interval is None else interval.low,
-            "high": None if interval is None else interval.high,
-            "complete": is_complete(curve),
-        }
+        {**row, "complete": is_complete(curve)}
         for curve in sweep.measured
-        for found, interval in curve.estimates
+        for row in critical_rows(curve.optimizer, curve.estimates)
     )
 
 
@@ -195,17 +213,10 @@ def is_complete(curve: MeasuredCurve) -> bool:
     return all(cell.result.complete for cell in curve.cells)
 
 
-def estimate_words(curve: MeasuredCurve) -> list[str]:
+def curve_words(curve: MeasuredCurve) -> list[str]:
     """The critical batch size by each definition: "657 (310 to 1,200)", and whether it may still change."""
-    return [words if is_complete(curve) else f"{words}, unfinished" for words in _estimates(curve)]
-
-
-def _estimates(curve: MeasuredCurve) -> list[str]:
-    unlimited = Interval(None, None)
-    return [
-        str(found) if found.value is None else f"{found} ({interval or unlimited})"
-        for found, interval in curve.estimates
-    ]
+    words = map(estimate_words, curve.estimates)
+    return [word if is_complete(curve) else f"{word}, unfinished" for word in words]
 
 
 def steps_words(steps: float) -> str:
@@ -256,23 +267,20 @@ def _summary(sweep: SweepResult) -> str:
 
 
 def _critical_section(sweep: SweepResult) -> Section:
-    rows = [
-        [curve.optimizer, *(_marked(words, is_complete(curve)) for words in [*_estimates(curve), _fewest(curve)])]
-        for curve in sweep.measured
-    ]
-    heads = ("Optimizer", "Knee", "Overhead", "Fit", "Fewest steps")
-    table = render_table("Critical batch size of every optimizer", "critical", heads, rows)
-    link = '<p class="files"><span>Numbers: <a href="critical.csv">CSV</a></span></p>'
-    return Section(
-        "critical",
-        "Critical batch size",
-        f'{table}\n<p class="remark">{escape(_DEFINITIONS + _INTERVALS[sweep.declaration.search])}</p>\n{link}',
-    )
+    rows = []
+    for curve in sweep.measured:
+        words = [*map(estimate_words, curve.estimates), _fewest(curve), _fastest(curve)]
+        rows.append([curve.optimizer, *(_marked(word, is_complete(curve)) for word in words)])
+    return critical_section(["Fewest steps", "Fastest"], rows, _INTERVALS[sweep.declaration.search])
 
 
 def _fewest(curve: MeasuredCurve) -> str:
     won = [(cell.steps, cell.batch_size) for cell in curve.cells if cell.steps is not None]
     return f"{steps_words(min(won)[0])} at batch size {min(won)[1]:,}" if won else "no winner"
+
+
+def _fastest(curve: MeasuredCurve) -> str:
+    return "" if curve.fastest is None else best_words(curve.fastest, curve.fastest_range)
 
 
 def _marked(words: str, complete: bool) -> Cell:
