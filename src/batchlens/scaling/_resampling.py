@@ -78,7 +78,8 @@ class FittedCurve:
     def band(self, wanted: Sequence[float] = ()) -> tuple[Prediction, ...]:
         """Predictions close enough to draw a line through, as far as the batch sizes measured and wanted go."""
         reach = [*self.sizes, *wanted]
-        return self.predict(np.geomspace(min(reach), max(reach), _BAND_POINTS))
+        between = np.geomspace(min(reach), max(reach), _BAND_POINTS)[1:-1]
+        return self.predict(np.unique([*between, *reach]))
 
     def tied_range(self, values: Mapping[float, float | None]) -> tuple[float, float] | None:
         """Around the batch size with the least value, those that the noise of the steps does not tell from it."""

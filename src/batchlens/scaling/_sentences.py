@@ -28,7 +28,7 @@ def say_fitted(fitted: "FittedRuns") -> str:
 
 
 def best_words(best: float, tied: tuple[float, float] | None) -> str:
-    """The best batch size, and which the runs cannot tell from it: "256", or "256 (128 to 512 cannot be told apart)"."""
+    """ "256", or where the runs do not tell, "256 (128 to 512 cannot be told apart)"."""
     if tied is None or tied[0] == tied[1]:
         return _words(best)
     return f"{_words(best)} ({_words(tied[0])} to {_words(tied[1])} cannot be told apart)"

@@ -95,6 +95,23 @@ class FittedRuns(Result):
         ends = "" if interval is None else f" ({interval})"
         return f"{self.optimizer or 'runs'}: critical batch size {found}{ends} by fit"
 
+    def overhead_batch_size(self, reference: float, tolerance: float = 0.2) -> float | None:
+        """Which batch takes at most `tolerance` more examples than the batch size `reference`, on the curve of "fit"?
+
+        (1 + tolerance) reference + tolerance B_crit: with 256 and 20%, the critical batch size as Zhang et al. (2024,
+        arXiv:2410.21676) define it.  None where "fit" gives no number.
+
+        >>> (fitted,) = fit(ScalingCurve([4, 16, 64, 256, 1024], [6500, 1700, 500, 200, 125]))
+        >>> round(fitted.overhead_batch_size(64))
+        128
+        """
+        reference = require_number("reference", reference, low=0, closed=(False, True))
+        tolerance = require_number("tolerance", tolerance, low=0, closed=(False, True))
+        found = self.estimate("fit").critical_batch_size
+        if found.value is None or found.relation != "=":
+            return None
+        return (1 + tolerance) * reference + tolerance * found.value
+
     def to_frame(self) -> "pandas.DataFrame":
         """One row per batch size: runs, steps, efficiency and seconds."""
         frame = self.curve.to_frame()

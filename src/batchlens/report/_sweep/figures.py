@@ -79,11 +79,12 @@ def fitted_data(sweep: SweepResult, with_averaging: bool) -> pd.DataFrame:
     )
 
 
-def times_data(sweep: SweepResult) -> pd.DataFrame:
-    """Seconds to the target, the fitted curve in seconds, and the fastest batch sizes."""
+def times_data(sweep: SweepResult, with_averaging: bool) -> pd.DataFrame:
+    """Seconds to the target, the fitted curve in seconds, and the fastest batch sizes, with averaging or without."""
     return frame_of(
         {**row, "complete": _is_complete(curve, row["batch_size"])}
         for curve in sweep.measured
+        if is_averaged(curve.optimizer) == with_averaging
         for row in time_rows(curve.curve, curve.band, [cell.seconds for cell in curve.cells], curve.fastest_range)
     )
 

@@ -17,7 +17,6 @@ from batchlens.report._page.frame import Badge, Cell, Section, frame_page, rende
 from batchlens.report._page.numbers import csv_of, frame_of
 from batchlens.report._page.records import PanelPlan, Progress, say_nothing
 from batchlens.report._sweep import figures
-from batchlens.scaling._sentences import best_words
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
 from batchlens.sweep._declaration import Declaration
 from batchlens.sweep._trial import Status
@@ -30,6 +29,9 @@ _INTERVALS = {
     "guided": "In brackets: 95% intervals, from the scatter of the fresh seeds; a ? stands for an end that they do not "
     "limit. They show how much the luck of the seed matters, not that of the search.",
 }
+_FASTEST = (
+    " Fastest: the batch size with the least seconds to the target, in brackets those that cannot be told from it."
+)
 _CELLS = {
     "sobol": "The trial with the fewest steps wins. The best of resampled trials can only be slower, so intervals of "
     "steps begin at the steps found.",
@@ -119,18 +121,21 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
                 partial(figures.fitted_data, with_averaging=with_averaging),
                 partial(figures.draw_fitted, optimizers=optimizers),
             )
-            for with_averaging, words_of_averaging in ((False, ""), (True, ", weights averaged"))
+            for with_averaging, words_of_averaging in _AVERAGING
         ),
-        PanelPlan(
-            "",
-            "Time to the target",
-            "",
-            "Steps times the seconds of a step in the sweep, evaluations included; runs that shared a machine slowed "
-            "each other. The line is the fitted curve in seconds, with the 95% interval of its steps. Vertical lines "
-            "are the fastest batch sizes, the bars above them those that cannot be told from them.",
-            "seconds",
-            figures.times_data,
-            partial(figures.draw_sweep_times, optimizers=optimizers),
+        *(
+            PanelPlan(
+                "",
+                f"Time to the target{words_of_averaging}",
+                "",
+                "Steps times the seconds of a step in the sweep, evaluations included; runs that shared a machine "
+                "slowed each other. The line is the fitted curve in seconds, with the 95% interval of its steps. "
+                "Vertical lines are the fastest batch sizes, the bars above them those that cannot be told from them.",
+                f"seconds{'-averaged' * with_averaging}",
+                partial(figures.times_data, with_averaging=with_averaging),
+                partial(figures.draw_sweep_times, optimizers=optimizers),
+            )
+            for with_averaging, words_of_averaging in _AVERAGING
         ),
         PanelPlan(
             "",
@@ -175,6 +180,8 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
     ]
 
 
+# Figures with many curves are made twice: of optimizers without averaging, and of those with it.
+_AVERAGING = ((False, ""), (True, ", weights averaged"))
 _CAPTIONS = {
     "sobol": {
         "steps": "Vertical lines are 95% intervals, from resampling the trials.",
@@ -271,7 +278,7 @@ def _critical_section(sweep: SweepResult) -> Section:
     for curve in sweep.measured:
         words = [*map(estimate_words, curve.estimates), _fewest(curve), _fastest(curve)]
         rows.append([curve.optimizer, *(_marked(word, is_complete(curve)) for word in words)])
-    return critical_section(["Fewest steps", "Fastest"], rows, _INTERVALS[sweep.declaration.search])
+    return critical_section(["Fewest steps", "Fastest"], rows, _INTERVALS[sweep.declaration.search] + _FASTEST)
 
 
 def _fewest(curve: MeasuredCurve) -> str:
@@ -280,7 +287,10 @@ def _fewest(curve: MeasuredCurve) -> str:
 
 
 def _fastest(curve: MeasuredCurve) -> str:
-    return "" if curve.fastest is None else best_words(curve.fastest, curve.fastest_range)
+    if curve.fastest is None:
+        return ""
+    low, high = curve.fastest_range or (curve.fastest, curve.fastest)
+    return f"{curve.fastest:,}" if low == high else f"{curve.fastest:,} ({low:,.0f} to {high:,.0f})"
 
 
 def _marked(words: str, complete: bool) -> Cell:
