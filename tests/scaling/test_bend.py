@@ -32,9 +32,8 @@ def slow_bend(sizes: ArrayLike, steps: ArrayLike) -> tuple[float, float]:
         squares = float(((residual - residual.mean()) ** 2).sum())
         return len(residual) * math.log(2 * NOISE**2 + squares) + (float(place[1]) / SPREAD) ** 2
 
-    starts = [(math.log(critical), log_a) for critical in np.geomspace(1, 1e6, 9) for log_a in (-0.7, 0.0, 0.7, 1.4)]
-    options = {"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000}
-    found = [optimize.minimize(height, start, method="Nelder-Mead", options=options) for start in starts]
+    starts = [[math.log(critical), log_a] for critical in np.geomspace(1, 1e6, 9) for log_a in (-0.7, 0.0, 0.7, 1.4)]
+    found = [optimize.minimize(height, np.array(start), method="Nelder-Mead", tol=1e-9) for start in starts]
     best = min(found, key=lambda entry: float(entry.fun))
     return math.exp(best.x[0]), math.exp(best.x[1])
 

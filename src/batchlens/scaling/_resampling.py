@@ -87,12 +87,11 @@ class FittedCurve:
         if self.noisy is None or len(known) < self.sizes.size:
             return None
         logs = np.log(known)
-        best = int(np.argmin(logs))
-        resampled = logs + (self.noisy - self.log_steps)
-        ahead = np.quantile(resampled - resampled[:, [best]], _TAIL, axis=0) > _ROUNDING
-        first = best - int(np.argmax([*ahead[:best][::-1], True]))
-        last = best + int(np.argmax([*ahead[best + 1 :], True]))
-        return float(self.sizes[first]), float(self.sizes[last])
+        noise = self.noisy - self.log_steps
+        # By how much noise puts one of them ahead of another, all of them compared with it.
+        ahead = np.quantile((noise[:, [int(np.argmin(logs))]] - noise).max(axis=1), CONFIDENCE)
+        alike = self.sizes[logs - logs.min() <= ahead + _ROUNDING]
+        return float(alike[0]), float(alike[-1])
 
 
 def fit_resampled(logs: Mapping[float, FloatArray], resamples: int, seed: int) -> FittedCurve:
