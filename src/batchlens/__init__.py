@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from batchlens.errors import BatchlensError
     from batchlens.kfac import KFAC
     from batchlens.monitor.monitor import Monitor
+    from batchlens.monitor.noise_estimate import NoiseEstimate
+    from batchlens.monitor.noise_scale import NoiseScale
     from batchlens.report.reproduction import Reproduction, reproduce
     from batchlens.report.writing import write_report
     from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve, critical_batch_size
@@ -52,6 +54,8 @@ __all__ = [
     "FittedRuns",
     "HittingTime",
     "Monitor",
+    "NoiseEstimate",
+    "NoiseScale",
     "NoisyQuadratic",
     "Range",
     "Recipe",
@@ -117,6 +121,8 @@ _NAMES_BY_MODULE = {
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
     "kfac": ["KFAC"],
     "monitor.monitor": ["Monitor"],
+    "monitor.noise_estimate": ["NoiseEstimate"],
+    "monitor.noise_scale": ["NoiseScale"],
     "report.reproduction": ["Reproduction", "reproduce"],
     "report.writing": ["write_report"],
     "sweep.merging": ["merge_sweeps"],

@@ -1,1 +1,1 @@
-"""What to add to a training loop that one has."""
+"""For the training that one already has: what can be measured beside any PyTorch loop."""

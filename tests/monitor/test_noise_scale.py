@@ -1,0 +1,457 @@
+"""The noise scale in a training loop, against exact values; and loops that it must not be fooled by."""
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import batchlens as bl
+from tests.monitor import exact
+
+BATCH = 24
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def make_data(examples: int = 60) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(1)
+    inputs = torch.randn(examples, 6, generator=random)
+    return inputs, inputs[:, :3].argmax(1)
+
+
+def loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(model(inputs), labels)
+
+
+def data_rows(model: nn.Module) -> Tensor:
+    return exact.gradients(model, loss, zip(*make_data(), strict=True), dict(model.named_parameters()))
+
+
+def run(
+    model: nn.Module, noise: bl.NoiseScale, steps: int, micro_batches: int = 1, batch: int = BATCH, factor: float = 1.0
+) -> None:
+    """Steps on batches drawn with replacement; the weights stay as they are."""
+    inputs, labels = make_data()
+    random = torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        model.zero_grad()
+        for chosen in torch.randint(len(inputs), (batch,), generator=random).chunk(micro_batches):
+            (factor * loss(model, inputs[chosen], labels[chosen])).backward()
+        noise.step()
+
+
+# Against exact values ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "settings"),
+    [
+        (1, {"by": "examples"}),
+        (1, {"by": "examples", "examples": 4}),
+        (4, {"by": "examples"}),
+        (4, {"by": "micro_batches"}),
+        (2, {"by": "micro_batches"}),
+        (4, {}),
+        (1, {}),
+    ],
+)
+def test_the_noise_scale_is_that_of_the_data(micro_batches: int, settings: dict[str, Any]) -> None:
+    model = make_model()
+    truth = exact.of_data(data_rows(model))
+    noise = bl.NoiseScale(model, **settings)
+    run(model, noise, 400, micro_batches)
+    found = noise.estimate()
+    assert found.value == pytest.approx(truth, rel=0.15)
+    assert found.interval is not None
+    assert found.interval[0] < truth < found.interval[1] < 1.5 * found.interval[0]
+    assert found.steps_needed == 0
+
+
+@pytest.mark.parametrize(("by", "micro_batches"), [("examples", 1), ("micro_batches", 4)])
+def test_adams_geometry_is_that_of_the_data(by: str, micro_batches: int) -> None:
+    model = make_model()
+    adam = torch.optim.Adam(model.parameters(), lr=0.0)
+    for chosen in torch.arange(60).chunk(10):
+        adam.zero_grad()
+        loss(model, *(part[chosen] for part in make_data())).backward()
+        adam.step()
+    weights = [1 / ((own["exp_avg_sq"] / (1 - 0.999**10)).sqrt() + 1e-8) for own in adam.state.values()]
+    rows = data_rows(model)
+    truth = exact.of_data(rows, torch.cat([weight.flatten() for weight in weights]))
+    assert abs(truth / exact.of_data(rows) - 1) > 0.3  # it is another one
+    noise = bl.NoiseScale(model, by=by, geometry=adam)
+    run(model, noise, 400, micro_batches)
+    found = noise.estimate()
+    assert found.geometry == "preconditioned"
+    assert found.value == pytest.approx(truth, rel=0.15)
+
+
+def test_the_l1_scale_is_that_of_the_data_where_signs_come_right() -> None:
+    model = make_model()
+    rows = data_rows(model)
+    truth = float((rows.std(0, correction=0).sum() / rows.mean(0).abs().sum()).square())
+    noise = bl.NoiseScale(model, geometry="l1")
+    run(model, noise, 60, 4, batch=2000)
+    found = noise.estimate()
+    assert found.geometry == "l1"
+    assert found.value == pytest.approx(truth, rel=0.1)
+    assert found.interval is not None
+    assert found.interval[0] < found.value < found.interval[1]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.25, 4.0])
+def test_every_micro_batch_counts_however_the_loss_is_divided(factor: float) -> None:
+    model = make_model()
+    inputs, labels = make_data(BATCH)
+    noise = bl.NoiseScale(model, by="micro_batches")
+    for chosen in torch.arange(BATCH).chunk(4):
+        (factor * loss(model, inputs[chosen], labels[chosen])).backward()
+    noise.step()
+    rows = exact.gradients(model, loss, zip(inputs, labels, strict=True), dict(model.named_parameters()))
+    wanted = exact.of_batch(4 * factor * rows, small_batch=6)
+    assert noise._records[-1][:2] == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("by", ["examples", "micro_batches"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_micro_batches_of_different_size(by: str, reduction: str) -> None:
+    """Sizes 2, 6 and 16: the mean over steps must be the truth, whichever way the loss is reduced."""
+    model = make_model()
+    inputs, labels = make_data()
+    truth = exact.of_data(data_rows(model))
+    noise = bl.NoiseScale(model, by=by, reduction=reduction, window=None)
+    random = torch.Generator().manual_seed(3)
+    for _ in range(1500):
+        model.zero_grad()
+        for chosen in torch.randint(60, (BATCH,), generator=random).split([2, 6, 16]):
+            outputs = model(inputs[chosen])
+            functional.cross_entropy(outputs, labels[chosen], reduction=reduction).backward()
+        noise.step()
+    found = noise.estimate()
+    assert found.value == pytest.approx(truth, rel=0.1)
+    assert found.batch_size == pytest.approx(BATCH if reduction == "sum" else 9 / (1 / 2 + 1 / 6 + 1 / 16))
+
+
+def test_what_a_step_is_made_of_is_detected() -> None:
+    for micro_batches, way in ((1, "examples"), (3, "micro_batches")):
+        model = make_model()
+        noise = bl.NoiseScale(model)
+        assert noise.by == "auto"
+        run(model, noise, 3, micro_batches)
+        assert (noise.by, noise.estimate().steps) == (way, 2)
+
+
+def test_a_bounded_effort() -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by="examples", every=3, window=5)
+    run(model, noise, 13)
+    assert noise.estimate().steps == 5
+    faded = bl.NoiseScale(model, by="examples", half_life=2.0)
+    run(model, faded, 30)
+    assert faded.estimate().steps == 20
+
+
+# What it says -----------------------------------------------------------------------------------
+
+
+def test_before_any_step() -> None:
+    found = bl.NoiseScale(make_model()).estimate()
+    assert found.sentence == "No step has been measured yet."
+    assert (found.value, found.interval, found.steps_needed) == (None, None, None)
+    assert "0 steps" in repr(found)
+
+
+def test_where_the_signal_is_hidden_it_says_how_many_steps_more() -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by="micro_batches", batch_size=1)
+    run(model, noise, 8, 2, batch=2)
+    found = noise.estimate()
+    assert found.interval is not None
+    assert math.isinf(found.interval[1])
+    assert "set no upper end" in found.sentence or "may be anything" in found.sentence
+    assert "more steps" in found.sentence
+    assert found.steps_needed
+    assert found.as_document()["interval"][1] is None
+
+
+def test_a_window_that_is_too_short_is_told() -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by="micro_batches", window=10)
+    run(model, noise, 20, 2)
+    assert noise.estimate(precision=0.01).too_short
+    assert "more than `window` or `half_life` lets count" in noise.estimate(precision=0.01).sentence
+    assert not noise.estimate(precision=10).too_short
+
+
+def test_examples_that_are_not_independent_contradict_every_noise_scale() -> None:
+    """The two halves of a batch are mirror images of each other, so that their gradients cancel."""
+    model = nn.Linear(3, 1, bias=False)
+    noise = bl.NoiseScale(model, by="examples")
+    for seed in range(10):
+        model.zero_grad()
+        inputs = torch.randn(8, 3, generator=torch.Generator().manual_seed(seed))
+        (model(inputs) * torch.tensor([1.0, -1.0]).repeat(4, 1).reshape(8, 1)).mean().mul(0).add(
+            model(torch.cat([inputs, -inputs])).mean()
+        ).backward()
+        noise._watch.left_out.clear()
+        break
+    values = [(5.0, -1.0 - 0.01 * step, 1.0) for step in range(10)]
+    noise.load_state_dict({"by": "examples", "geometry": "plain", "records": values, "steps": 10, "skipped": 0})
+    assert noise.estimate().interval is None
+    assert "not drawn independently" in noise.estimate().sentence
+
+
+def test_results_are_at_home_in_a_notebook() -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by="examples")
+    run(model, noise, 30)
+    found = noise.estimate()
+    assert found.to_frame()["noise_scale"].tolist() == [found.value]
+    assert found.plot().get_xlabel() == "batch size"
+    assert set(found.as_document()) >= {"value", "interval", "sentence", "steps", "by", "left_out", "skipped"}
+    assert bl.NoiseScale(model).estimate().plot().get_ylim()[0] == 1
+
+
+# Loops that must not fool it --------------------------------------------------------------------
+
+
+def clip(model: nn.Module) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+
+def halve(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.grad *= 0.5
+
+
+def forget(model: nn.Module) -> None:
+    model.zero_grad()
+
+
+@pytest.mark.parametrize("change", [clip, halve, forget])
+@pytest.mark.parametrize("by", ["examples", "micro_batches"])
+def test_gradients_changed_before_the_step_are_refused(by: str, change: Callable[[nn.Module], None]) -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by=by)
+    inputs, labels = make_data(BATCH)
+    for _ in range(2):
+        loss(model, inputs, labels).backward()
+    change(model)
+    with pytest.raises(bl.BatchlensError, match=r"changed after backward\(\): call step\(\) before"):
+        noise.step()
+
+
+def test_a_step_in_the_middle_of_an_accumulation_is_refused() -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by="examples")
+    inputs, labels = make_data(BATCH)
+    loss(model, inputs, labels).backward()
+    noise.step()
+    loss(model, inputs, labels).backward()
+    with pytest.raises(bl.BatchlensError, match="gradients already before the first backward pass"):
+        noise.step()
+    model.zero_grad(set_to_none=False)  # zeros are no gradients
+    loss(model, inputs, labels).backward()
+    noise.step()
+
+
+def test_a_scaled_loss_is_scaled_back() -> None:
+    model = make_model()
+    plain = bl.NoiseScale(model, by="examples")
+    run(model, plain, 20)
+    plain.close()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    noise = bl.NoiseScale(model, by="examples", scaler=scaler)
+    inputs, labels = make_data()
+    random = torch.Generator().manual_seed(2)
+    for _ in range(20):
+        optimizer.zero_grad()
+        chosen = torch.randint(len(inputs), (BATCH,), generator=random)
+        scaler.scale(loss(model, inputs[chosen], labels[chosen])).backward()
+        noise.step()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.get_scale() > 2.0**12
+    assert noise.estimate().noise == pytest.approx(plain.estimate().noise, rel=1e-4)
+    assert noise.estimate().value == pytest.approx(plain.estimate().value, rel=1e-3)
+    scaler.scale(loss(model, inputs, labels)).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(bl.BatchlensError, match="unscaled"):
+        noise.step()
+
+
+@pytest.mark.parametrize("by", ["examples", "micro_batches"])
+def test_a_gradient_that_is_not_finite_is_skipped_and_counted(by: str) -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by=by)
+    run(model, noise, 5, 2)
+    before = noise.estimate().value
+    model.zero_grad()
+    inputs, labels = make_data(BATCH)
+    inputs[3, 0] = math.inf
+    for _ in range(2):
+        loss(model, inputs, labels).backward()
+    noise.step()
+    assert (noise.skipped, noise.estimate().steps, noise.estimate().value) == (1, 5, before)
+
+
+@pytest.mark.parametrize("by", ["examples", "micro_batches"])
+def test_evaluation_between_backward_passes_changes_nothing(by: str) -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by=by)
+    inputs, labels = make_data(BATCH)
+    for busy in (False, True):
+        model.zero_grad()
+        for chosen in torch.arange(BATCH).chunk(2):
+            whole = loss(model, inputs[chosen], labels[chosen])
+            if busy:
+                with torch.no_grad():
+                    model(inputs[:7])
+            whole.backward()
+            if busy:
+                model.eval()(inputs[:5])  # with a graph that is thrown away
+                model.train()
+                torch.autograd.grad(loss(model, inputs[:9], labels[:9]), list(model.parameters()))
+        noise.step()
+    assert noise._records[0] == noise._records[1]
+
+
+def test_no_backward_pass_or_one_without_comparison_is_refused() -> None:
+    model = make_model()
+    for noise in (bl.NoiseScale(model), bl.NoiseScale(model, by="examples")):
+        with pytest.raises(bl.BatchlensError, match="no backward pass"):
+            noise.step()
+    with pytest.raises(bl.BatchlensError, match="one backward pass on one process has nothing to be compared"):
+        run(model, bl.NoiseScale(model, by="micro_batches"), 1)
+
+
+def test_batch_norm_is_measured_by_micro_batches_and_refused_by_examples() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    noise = bl.NoiseScale(model)
+    run(model, noise, 5, 3)
+    assert noise.estimate().steps == 4
+    with pytest.raises(bl.BatchlensError, match="Accumulate gradients"):
+        run(model, bl.NoiseScale(model), 1)
+
+
+def test_a_model_given_no_tensor_needs_the_batch_size() -> None:
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = make_model()
+
+        def forward(self, given: Callable[[], Tensor]) -> Tensor:
+            result: Tensor = self.inner(given())
+            return result
+
+    model = Wrapped()
+    inputs, labels = make_data(BATCH)
+    noise = bl.NoiseScale(model, by="micro_batches")
+    for _ in range(2):
+        functional.cross_entropy(model(lambda: inputs), labels).backward()
+    with pytest.raises(bl.BatchlensError, match="Give `batch_size`"):
+        noise.step()
+    model.zero_grad()
+    noise = bl.NoiseScale(model, by="micro_batches", batch_size=BATCH)
+    for _ in range(2):
+        functional.cross_entropy(model(lambda: inputs), labels).backward()
+    noise.step()
+    assert noise.estimate().batch_size == 2 * BATCH
+
+
+# Its life ---------------------------------------------------------------------------------------
+
+
+def count_hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()) + sum(
+        len(parameter._backward_hooks or ()) + len(parameter._post_accumulate_grad_hooks or ())
+        for parameter in model.parameters()
+    )
+
+
+def test_hooks_come_off() -> None:
+    model = make_model()
+    with bl.NoiseScale(model, by="examples") as noise:
+        run(model, noise, 4)
+        assert count_hooks(model) > 0
+    assert count_hooks(model) == 0
+    assert noise.estimate().steps == 4
+    noise = bl.NoiseScale(model, by="examples")
+    del noise
+    assert count_hooks(model) == 0
+
+
+def test_copies_of_the_model_are_not_watched() -> None:
+    model = make_model()
+    noise = bl.NoiseScale(model, by="examples")
+    inputs, labels = make_data(BATCH)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        loss(other, inputs, labels).backward()
+    assert noise._watch.micro_batches == []
+    run(model, noise, 1)
+    assert noise.estimate().steps == 1
+
+
+def test_it_goes_on_after_a_checkpoint() -> None:
+    model = make_model()
+    whole = bl.NoiseScale(model, every=2)
+    run(model, whole, 9)
+    whole.close()
+    resumed = bl.NoiseScale(model, every=2)
+    resumed.load_state_dict(pickle.loads(pickle.dumps(whole.state_dict())))
+    assert repr(resumed.estimate()) == repr(whole.estimate())
+    assert resumed.by == "examples"
+    run(model, resumed, 2)
+    assert resumed.estimate().steps == whole.estimate().steps + 1
+    with pytest.raises(bl.BatchlensError, match="plain by examples, this noise scale is plain by micro_batches"):
+        bl.NoiseScale(model, by="micro_batches").load_state_dict(whole.state_dict())
+    with pytest.raises(bl.BatchlensError, match="no state of a NoiseScale"):
+        resumed.load_state_dict({"steps": 3})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"by": "ranks"}, "`by` must be one of auto, examples, micro_batches, got 'ranks'"),
+        ({"reduction": "none"}, "`reduction` must be one of mean, sum"),
+        ({"geometry": "adam"}, "`geometry` must be None, an optimizer of the Adam family or 'l1'"),
+        ({"geometry": "l1", "by": "examples"}, "needs micro-batches"),
+        ({"every": 0}, "`every` must be at least 1"),
+        ({"examples": 0}, "`examples` must be at least 1"),
+        ({"window": 2}, "`window` must be at least 3"),
+        ({"half_life": 0}, "`half_life` must be finite and above 0"),
+        ({"batch_size": 0}, "`batch_size` must be at least 1"),
+    ],
+)
+def test_bad_arguments_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bl.NoiseScale(make_model(), **settings)
+
+
+def test_models_that_cannot_be_measured_are_refused() -> None:
+    model = make_model()
+    with pytest.raises(ValueError, match="second moments, as Adam has, got SGD"):
+        bl.NoiseScale(model, geometry=torch.optim.SGD(model.parameters()))
+    with pytest.raises(ValueError, match="must have parameters that get gradients"):
+        bl.NoiseScale(nn.Tanh())
+    with pytest.raises(TypeError, match="`model` must be a Module"):
+        bl.NoiseScale("model")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`scaler` must be a GradScaler"):
+        bl.NoiseScale(model, scaler=True)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="No parameter is of a layer"):
+        bl.NoiseScale(nn.GRU(2, 3), by="examples")
+    with pytest.raises(ValueError, match="DataParallel"):
+        bl.NoiseScale(nn.DataParallel(model))
+    with pytest.raises(ValueError, match="`precision` must be"):
+        bl.NoiseScale(model).estimate(precision=0)
