@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "scaling": BASE,
     "theory": {"scaling"} | BASE,
     "kfac": BASE,
-    "monitor": {"scaling"} | BASE,
+    "monitor": {"kfac", "scaling"} | BASE,
     "integrations": {"monitor", "scaling"} | BASE,
     "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
@@ -40,7 +40,18 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
-TORCH_FREE = ("_checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves", "monitor.monitor")
+TORCH_FREE = (
+    "_checks",
+    "errors",
+    "scaling",
+    "theory",
+    "report",
+    "sweep._store",
+    "sweep._curves",
+    "monitor.monitor",
+    "monitor._estimator",
+    "monitor.noise_estimate",
+)
 NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
 
 

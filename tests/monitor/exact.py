@@ -1,5 +1,6 @@
 """Noise scales from the gradient of every single example, by one backward pass each."""
 
+import copy
 from collections.abc import Callable, Iterable
 
 import torch
@@ -10,14 +11,14 @@ def gradients(
     model: nn.Module, loss: Callable[..., Tensor], examples: Iterable[tuple[Tensor, ...]], names: Iterable[str]
 ) -> Tensor:
     """(examples, entries): the gradient of each example's loss, of the parameters with these names."""
+    model = copy.deepcopy(model)  # hooks stay behind
     own = dict(model.named_parameters())
     rows = []
     for example in examples:
-        found = torch.autograd.grad(
-            loss(model, *(part.unsqueeze(0) for part in example)), [own[name] for name in names], allow_unused=True
-        )
-        values = [torch.zeros(1) if value is None else value.flatten() for value in found]
-        rows.append(torch.cat(values))
+        model.zero_grad(set_to_none=False)
+        loss(model, *(part.unsqueeze(0) for part in example)).backward()
+        found = [own[name].grad for name in names]
+        rows.append(torch.cat([value.flatten() for value in found if value is not None]))
     return torch.stack(rows).double()
 
 

@@ -26,7 +26,7 @@ def simulate(
     mean = np.sqrt(growth / size)[:, None] + np.sqrt(variances) * random.standard_normal((REPEATS, steps, size))
     large = (mean**2).sum(-1)
     deviations = random.chisquare(small - 1, (REPEATS, steps, size)) @ variances
-    noise, signal, _ = two_sizes(large + deviations, large, 1 / small, 1.0)  # type: ignore[arg-type]
+    noise, signal, _ = two_sizes(large + deviations, large, 1 / small, 1.0)
     return np.stack([noise, signal, np.ones_like(large)], -1), scale / float(growth.mean())
 
 

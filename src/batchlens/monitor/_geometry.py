@@ -12,34 +12,66 @@ and the mean of the rest, normal deviations assumed: E|difference| = sqrt(2 / pi
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-SECOND_MOMENTS = ("max_exp_avg_sq", "exp_avg_sq")
+_MOMENTS = ("max_exp_avg_sq", "exp_avg_sq")
 
 
-def squared(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Sum of squares, each entry weighted, in single precision at least; a tensor without dimensions."""
-    values = values.to(torch.promote_types(values.dtype, torch.float32))
-    if weights is not None:
-        return (values * weights * values).sum()
-    # Row by row: one sum over millions of entries is off by 1e-4 in single precision.
-    norms: Tensor = torch.linalg.vector_norm(values.flatten(1) if values.ndim > 1 else values, dim=-1)
-    return norms.square().sum()
+class Geometry:
+    """By how much the squares of a gradient's entries count: all alike, or as an optimizer's second moments say."""
 
+    def __init__(self, given: Optimizer | str | None) -> None:
+        if not (given is None or given == "l1" or isinstance(given, Optimizer)):
+            raise ValueError(f"`geometry` must be None, an optimizer of the Adam family or 'l1', got {given!r}.")
+        self._optimizer = given if isinstance(given, Optimizer) else None
+        self._groups: dict[Tensor, dict[str, Any]] = {}
+        if self._optimizer is not None:
+            if not all("betas" in group and "eps" in group for group in self._optimizer.param_groups):
+                raise ValueError(f"`geometry` must have second moments, as Adam has, got {type(given).__name__}.")
+            self._groups = {own: group for group in self._optimizer.param_groups for own in group["params"]}
+        self.name = "plain" if given is None else "l1" if self._optimizer is None else "preconditioned"
+        self._found: dict[nn.Parameter, Tensor | None] = {}
 
-def second_moments(optimizer: Optimizer, parameter: nn.Parameter) -> Tensor | None:
-    """1 / (sqrt(v) + eps) as the optimizer has it before its next step; None before its first."""
-    state = optimizer.state.get(parameter, {})
-    moments = next((state[name] for name in SECOND_MOMENTS if name in state), None)
-    if moments is None:
-        return None
-    group = next(group for group in optimizer.param_groups if any(parameter is own for own in group["params"]))
-    correction = 1 - group["betas"][1] ** float(state["step"])
-    weights: Tensor = 1 / ((moments / correction).sqrt() + group["eps"])
-    return weights
+    def holds(self, parameter: nn.Parameter) -> bool:
+        """Whether the parameter can have weights."""
+        return self._optimizer is None or parameter in self._groups
+
+    def is_ready(self, parameters: Iterable[nn.Parameter]) -> bool:
+        """Whether those have weights: before its first step, an optimizer has no second moments."""
+        return self._optimizer is None or all(self.weights(parameter) is not None for parameter in parameters)
+
+    def weights(self, parameter: nn.Parameter) -> Tensor | None:
+        """1 / (sqrt(v) + eps) as the optimizer has it before its next step; None: all entries count alike."""
+        if self._optimizer is not None and parameter not in self._found:
+            self._found[parameter] = self._second_moments(self._optimizer, parameter)
+        return self._found.get(parameter)
+
+    def _second_moments(self, optimizer: Optimizer, parameter: nn.Parameter) -> Tensor | None:
+        state, group = optimizer.state.get(parameter, {}), self._groups[parameter]
+        moments = next((state[name] for name in _MOMENTS if name in state), None)
+        if moments is None:
+            return None
+        correction = 1 - group["betas"][1] ** float(state["step"])
+        weights: Tensor = 1 / ((moments / correction).sqrt() + group["eps"])
+        return weights.to(torch.promote_types(weights.dtype, torch.float32))
+
+    def squared(self, parameter: nn.Parameter, gradient: Tensor) -> Tensor:
+        """The sum of squares of a gradient, a tensor without dimensions, in single precision at least."""
+        values = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+        weights = self.weights(parameter)
+        if weights is not None:
+            return (values * weights * values).sum()
+        # Row by row: one sum over millions of entries is off by 1e-4 in single precision.
+        norms: Tensor = torch.linalg.vector_norm(values.flatten(1) if values.ndim > 1 else values, dim=-1)
+        return norms.square().sum()
+
+    def forget(self) -> None:
+        """The optimizer is about to step."""
+        self._found.clear()
 
 
 def l1_parts(

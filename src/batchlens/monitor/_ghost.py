@@ -100,8 +100,11 @@ def _dense_squares(use: Rows, weights: Tensor | None) -> Tensor:
     if weights is not None:  # (groups * outputs, inputs)
         if rows == 1 and len(weights) == outputs:
             return ((left[:, 0].square() @ weights) * right[:, 0].square()).sum(1)
-        squares: Tensor = (left.transpose(1, 2) @ right).square()
-        return (squares.unflatten(0, (-1, len(weights) // outputs)) * weights.unflatten(0, (-1, outputs))).sum((2, 3))
+        squares = (left.transpose(1, 2) @ right).square()
+        weighted: Tensor = (
+            squares.unflatten(0, (-1, len(weights) // outputs)) * weights.unflatten(0, (-1, outputs))
+        ).sum((2, 3))
+        return weighted
     if rows == 1:
         return left.square().sum((1, 2)) * right.square().sum((1, 2))
     if rows * (outputs + inputs) < outputs * inputs:

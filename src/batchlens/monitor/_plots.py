@@ -25,9 +25,11 @@ def draw_noise_estimate(ax: "Axes", found: "NoiseEstimate") -> "Axes":
     ax.fill_between(sizes, 1 + low / sizes, np.minimum(1 + high / sizes, 10 * top), color=BLUE, alpha=0.2, linewidth=0)
     if found.value is not None:
         ax.plot(sizes, 1 + found.value / sizes, color=BLUE)
-        ax.axvline(found.value, color=BLUE, linestyle="--")
-    if found.batch_size:
-        ax.axvline(found.batch_size, color=FOREGROUND, linestyle=":")
+        ax.axvline(found.value, color=BLUE, linestyle="--", label="noise scale")
+    if found.batch_size and math.isfinite(found.batch_size):
+        ax.axvline(found.batch_size, color=FOREGROUND, linestyle=":", label="batch size now")
+    if found.interval is not None:
+        ax.legend(frameon=False)
     ax.set_ylim(1, top)
     ax.grid(True)
     return ax

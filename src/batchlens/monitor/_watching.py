@@ -62,6 +62,7 @@ class Watch:
     def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter], batch_size: int | None) -> None:
         self.names = {parameter: name for name, parameter in parameters.items()}
         self.batch_size, self.active = batch_size, True
+        self._witness = min(self.names, key=Tensor.numel)
         self.left_out: dict[str, str] = {}
         self.kept: dict[nn.Parameter, Tensor] | None = None
         self.measure: Callable[[nn.Parameter, Tensor], Tensor | None] | None = None
@@ -77,7 +78,8 @@ class Watch:
         """Forgets what was seen; whether the next step is measured."""
         self.active = active
         self.micro_batches: list[MicroBatch] = []
-        self.versions: dict[nn.Parameter, int] = {}
+        self._versions: dict[nn.Parameter, int] = {}
+        self._witnessed: Tensor | None = None
         self.leftover: Tensor | None = None
         self.problem: str | None = None
         self._pending: dict[nn.Parameter, Tensor | None] = {}
@@ -92,9 +94,13 @@ class Watch:
 
     def was_changed(self) -> bool:
         """Whether gradients were changed since they were added up."""
-        return any(
-            parameter.grad is None or parameter.grad._version != version for parameter, version in self.versions.items()
-        )
+        for parameter, version in self._versions.items():
+            if parameter.grad is None or parameter.grad._version != version:
+                return True
+        if self._witnessed is None or self._witness.grad is None:
+            return False
+        # GradScaler.unscale_ does not count as a version: one small gradient was kept for comparison.
+        return not torch.equal(self._witnessed.nan_to_num(), self._witness.grad.detach().nan_to_num())
 
     def examples_of(self, inputs: Tensor) -> int | None:
         """How many examples the forward pass has; where the model was not told, what its first layer is given."""
@@ -129,7 +135,9 @@ class Watch:
         if found is not None:
             batch.total = found if batch.total is None else batch.total + found.to(batch.total.device)
         assert parameter.grad is not None
-        self.versions[parameter] = parameter.grad._version
+        self._versions[parameter] = parameter.grad._version
+        if parameter is self._witness:
+            self._witnessed = parameter.grad.detach().clone()
 
 
 @dataclass(eq=False)
@@ -187,7 +195,7 @@ class LayerWatch:
         if name not in self.watch.left_out:
             self._judge(parameter, calls, gradient)
         found = None
-        if calls and name not in self.watch.left_out:
+        if calls and name not in self.watch.left_out and self.watch.problem is None:
             count = len(calls[0].gradients)
             examples = count if self.most is None else min(count, self.most)
             found = squared_norms(parameter, calls, examples, self.weights(parameter))
@@ -204,6 +212,13 @@ class LayerWatch:
             self.watch.problem = (
                 f"`{self.watch.names[parameter]}` got a gradient that no forward pass of its layer explains: a second "
                 'backward pass through the same graph cannot be told by examples. Use by="micro_batches".'
+            )
+            return
+        sizes = {len(call.gradients) for call in calls}
+        if len(sizes) > 1 and reason is None:
+            self.watch.problem = (
+                f"One backward pass had forward passes of {' and '.join(map(str, sorted(sizes)))} examples, which "
+                "cannot be told by examples: each must have its gradient from one place in every one of them."
             )
             return
         if not calls:

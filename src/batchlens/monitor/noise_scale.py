@@ -1,23 +1,23 @@
 """The gradient noise scale of any PyTorch training loop."""
 
 import math
+import weakref
 from collections import deque
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from batchlens._arrays import FloatArray
 from batchlens._checks import require_choice, require_instance, require_number, require_whole
 from batchlens.errors import BatchlensError
-from batchlens.monitor._estimator import Parts, ratio_of_means, steps_to_precision, two_sizes
-from batchlens.monitor._geometry import l1_parts, second_moments, squared
-from batchlens.monitor._layers import find_layers, mixing_layer, trainable
-from batchlens.monitor._pooling import Group, Pooled, group_of, pool, size_of
-from batchlens.monitor._watching import LayerWatch, Watch, find_problem
+from batchlens.monitor._estimator import Parts, ratio_of_means, steps_to_precision
+from batchlens.monitor._geometry import Geometry
+from batchlens.monitor._measuring import Measuring
+from batchlens.monitor._pooling import Group, group_of
 from batchlens.monitor.noise_estimate import NoiseEstimate
 
 _WAYS = ("auto", "examples", "micro_batches")
@@ -85,70 +85,43 @@ class NoiseScale:
         scaler: GradScaler | None = None,
         process_group: Group | None = None,
     ) -> None:
-        self._model = require_instance("model", model, nn.Module)
-        self._by = require_choice("by", by, _WAYS)
-        self._mean = require_choice("reduction", reduction, _REDUCTIONS) == "mean"
-        self._optimizer = _require_geometry(geometry)
-        self._geometry = "plain" if geometry is None else "l1" if self._optimizer is None else "preconditioned"
+        require_instance("model", model, nn.Module)
+        require_choice("by", by, _WAYS)
+        require_choice("reduction", reduction, _REDUCTIONS)
         self._every = require_whole("every", every, 1)
-        self._examples = None if examples is None else require_whole("examples", examples, 1)
         self._half_life = None if half_life is None else require_number("half_life", half_life, 0, closed=(False, True))
-        window = None if window is None else require_whole("window", window, 3)
-        if self._half_life is not None:
-            longest = max(3, math.ceil(_HALF_LIVES * self._half_life))
-            window = longest if window is None else min(window, longest)
-        self._scaler = None if scaler is None else require_instance("scaler", scaler, GradScaler)
-        self._group = group_of(model, process_group)
-        size = None if batch_size is None else require_whole("batch_size", batch_size, 1)
-        parameters = trainable(model)
-        _check_model(model, parameters)
-        self._records: deque[Parts] = deque(maxlen=window)
-        self._steps = self._skipped = self._known_left_out = 0
-        self._moments: dict[nn.Parameter, Tensor | None] = {}
-        self._watch = Watch(model, parameters, size)
-        if self._optimizer is not None:
-            own = {parameter for group in self._optimizer.param_groups for parameter in group["params"]}
-            others = [name for name, parameter in parameters.items() if parameter not in own]
-            self._watch.left_out.update(dict.fromkeys(others, "not in the optimizer"))
-        self._layers: LayerWatch | None = None
-        if self._by == "auto" and (size_of(self._group) > 1 or self._geometry == "l1"):
-            self._by = "micro_batches"
-        if self._by != "auto":
-            try:
-                self._prepare()
-            except BatchlensError as error:
-                raise ValueError(str(error)) from None
+        self._records: deque[Parts] = deque(maxlen=self._longest(window))
+        self._steps = self._skipped = 0
+        self._geometry = Geometry(geometry)
+        self._measuring = Measuring(
+            model,
+            by,
+            self._geometry,
+            mean=reduction == "mean",
+            examples=None if examples is None else require_whole("examples", examples, 1),
+            batch_size=None if batch_size is None else require_whole("batch_size", batch_size, 1),
+            scaler=None if scaler is None else require_instance("scaler", scaler, GradScaler),
+            group=group_of(model, process_group),
+        )
+        self._left_out = len(self._measuring.left_out)
+        self._closer = weakref.finalize(self, self._measuring.close)
 
-    def _prepare(self) -> None:
-        """Sets the hooks to what the small batches are."""
-        if self._by == "micro_batches":
-            if self._geometry == "l1":
-                self._watch.kept = {}
-            else:
-                self._watch.measure = self._squared
-            return
-        if self._geometry == "l1":
-            raise BatchlensError('geometry="l1" needs micro-batches: examples have squared gradients only.')
-        self._require_apart()
-        layers, hidden = find_layers(self._model)
-        if len(hidden) == len(self._watch.names):
-            raise BatchlensError('No parameter is of a layer whose examples can be told apart: use by="micro_batches".')
-        if hasattr(self._model, "_orig_mod"):
-            raise BatchlensError('A compiled model hides its layers: use by="micro_batches", or the model itself.')
-        self._watch.left_out.update(hidden)
-        self._known_left_out = len(self._watch.left_out)
-        self._layers = LayerWatch(self._watch, layers, self._examples, self._weights)
-        self._watch.measure = self._layers.measure
+    def _longest(self, window: int | None) -> int | None:
+        """How many steps are kept."""
+        longest = math.inf if window is None else require_whole("window", window, 3)
+        if self._half_life is not None:
+            longest = min(longest, max(3, math.ceil(_HALF_LIVES * self._half_life)))
+        return None if longest == math.inf else int(longest)
 
     @property
     def by(self) -> str:
         """What the small batches are: "examples" or "micro_batches"; "auto" before the first step has told."""
-        return self._by
+        return self._measuring.by
 
     @property
     def left_out(self) -> dict[str, str]:
         """Parameters that do not count, by name, with the reason."""
-        return dict(self._watch.left_out)
+        return dict(self._measuring.left_out)
 
     @property
     def skipped(self) -> int:
@@ -158,101 +131,27 @@ class NoiseScale:
     def step(self) -> None:
         """Takes down what the step says; after its last `backward()`, before its gradients are changed or used."""
         try:
-            if self._watch.active:
+            if self._measuring.is_active:
                 self._take_down()
             self._steps += 1
         finally:
-            self._moments.clear()
-            self._watch.restart(self._steps % self._every == 0)
-            if self._layers is not None:
-                self._layers.restart()
+            self._measuring.restart(self._steps % self._every == 0)
 
     def _take_down(self) -> None:
-        problem = find_problem(self._watch, alone=size_of(self._group) == 1)
-        if self._by == "auto":
-            if problem is not None:
-                raise BatchlensError(problem)
-            self._by = "micro_batches" if len(self._watch.micro_batches) > 1 else "examples"
-            self._prepare()
+        if self._measuring.by == "auto":
+            self._measuring.detect()
+            self._left_out = len(self._measuring.left_out)
             self._steps = -1  # the next step is the first that is measured
             return
-        if self._by == "examples":
-            self._require_apart()
-        parts = self._parts(problem)
-        if len(self._watch.left_out) > self._known_left_out:  # other parameters counted so far
-            self._known_left_out = len(self._watch.left_out)
+        parts = self._measuring.parts(measured_before=bool(self._records))
+        if len(self._measuring.left_out) > self._left_out:  # more parameters counted until now
+            self._left_out = len(self._measuring.left_out)
             self._records.clear()
             parts = None
         if parts is not None and all(map(math.isfinite, parts)):
             self._records.append(parts)
         else:
             self._skipped += 1
-
-    def _parts(self, problem: str | None) -> Parts | None:
-        """Noise and signal of the step; None where it cannot tell them."""
-        counted = [parameter for parameter in self._watch.counted if parameter.grad is not None]
-        found = self._pool(counted, problem)
-        if found.problems:
-            raise BatchlensError(problem or "Another process could not take down its step, and says why.")
-        if not counted:
-            raise BatchlensError("No parameter is left that counts; `left_out` says why.")
-        if self._by == "micro_batches" and found.batches < 2 and not self._records:
-            raise BatchlensError(
-                "A step of one backward pass on one process has nothing to be compared with: accumulate gradients of "
-                'several micro-batches, train on several processes, or use by="examples".'
-            )
-        if found.large_batch <= found.small_batch or not self._has_moments(counted):
-            return None
-        scale = 1.0 if self._scaler is None else self._scaler.get_scale()
-        if self._geometry == "l1":
-            noise, signal = found.parts
-            return Parts(noise / scale, signal / scale, found.large_batch) if found.even else None
-        large = sum(float(squared(_gradient(parameter), self._weights(parameter))) for parameter in counted)
-        return two_sizes(found.small / scale**2, large / scale**2, found.small_batch, found.large_batch)
-
-    def _pool(self, counted: list[nn.Parameter], problem: str | None) -> Pooled:
-        """What all processes saw."""
-        seen = [] if problem is not None else self._watch.micro_batches
-        sizes = [batch.examples or 1 for batch in seen]
-        values = [math.nan if batch.total is None else float(batch.total.mean()) for batch in seen]
-        parts = (0.0, 0.0)
-        if self._watch.kept is not None:
-            values = [0.0] * len(seen)
-            processes = size_of(self._group)
-            batches = len(seen) * processes
-            if batches > 1:
-                pairs = [(self._watch.kept[parameter], _gradient(parameter)) for parameter in counted]
-                parts = l1_parts(pairs, batches, processes, sum(sizes) / len(sizes))
-        return pool(
-            values,
-            sizes,
-            by_examples=self._by == "examples",
-            mean=self._mean,
-            group=self._group,
-            device=next(self._model.parameters()).device,
-            problem=problem is not None,
-            parts=parts,
-        )
-
-    def _squared(self, parameter: nn.Parameter, gradient: Tensor) -> Tensor:
-        return squared(gradient, self._weights(parameter))
-
-    def _weights(self, parameter: nn.Parameter) -> Tensor | None:
-        """By which the squares of a gradient's entries count; None: all alike."""
-        if self._optimizer is not None and parameter not in self._moments:
-            self._moments[parameter] = second_moments(self._optimizer, parameter)
-        return self._moments.get(parameter)
-
-    def _has_moments(self, counted: list[nn.Parameter]) -> bool:
-        return self._optimizer is None or all(self._weights(parameter) is not None for parameter in counted)
-
-    def _require_apart(self) -> None:
-        name = mixing_layer(self._model)
-        if name is not None:
-            raise BatchlensError(
-                f"`{name}` is a batch norm, which mixes the examples of a batch: none has a gradient of its own. "
-                'Accumulate gradients of micro-batches or train on several processes (by="micro_batches").'
-            )
 
     def estimate(self, precision: float = 0.5) -> NoiseEstimate:
         """The noise scale with its 90% interval, or what it takes to tell it.
@@ -263,16 +162,16 @@ class NoiseScale:
         """
         precision = require_number("precision", precision, 0, closed=(False, True))
         told: dict[str, Any] = {
-            "by": self._by,
-            "geometry": self._geometry,
-            "left_out": tuple(self._watch.left_out),
+            "by": self.by,
+            "geometry": self._geometry.name,
+            "left_out": tuple(self.left_out),
             "skipped": self._skipped,
         }
         if not self._records:
             return NoiseEstimate(None, None, 0, None, False, math.nan, math.nan, math.nan, too_short=False, **told)
         parts = np.array(self._records)
         ratio = ratio_of_means(parts, self._ages(len(parts)))
-        power = 2 if self._geometry == "l1" else 1
+        power = 2 if self._geometry.name == "l1" else 1
         needed = steps_to_precision(ratio, precision / power)
         more, exact = (None, True) if needed is None else needed
         return NoiseEstimate(
@@ -303,8 +202,8 @@ class NoiseScale:
     def state_dict(self) -> dict[str, Any]:
         """What it takes to go on after a checkpoint."""
         return {
-            "by": self._by,
-            "geometry": self._geometry,
+            "by": self.by,
+            "geometry": self._geometry.name,
             "records": [list(parts) for parts in self._records],
             "steps": self._steps,
             "skipped": self._skipped,
@@ -318,22 +217,20 @@ class NoiseScale:
             steps, skipped = int(state["steps"]), int(state["skipped"])
         except (KeyError, TypeError, ValueError) as error:
             raise BatchlensError(f"This is no state of a NoiseScale: {error!r}.") from None
-        if self._by == "auto" and by in _WAYS[1:]:
-            self._by = by
-            self._prepare()
-        if (by, geometry) != (self._by, self._geometry):
-            ours = f"{self._geometry} by {self._by}"
+        if self.by == "auto" and by in _WAYS[1:]:
+            self._measuring.prepare(by)
+            self._left_out = len(self._measuring.left_out)
+        if (by, geometry) != (self.by, self._geometry.name):
+            ours = f"{self._geometry.name} by {self.by}"
             raise BatchlensError(f"The state is of gradients {geometry} by {by}, this noise scale is {ours}.")
         self._records.clear()
         self._records.extend(records)
         self._steps, self._skipped = steps, skipped
-        self._watch.restart(self._steps % self._every == 0)
+        self._measuring.restart(self._steps % self._every == 0)
 
     def close(self) -> None:
         """Takes the hooks off the model; what was measured stays."""
-        self._watch.close()
-        if self._layers is not None:
-            self._layers.close()
+        self._closer()
 
     def __enter__(self) -> Self:
         return self
@@ -342,28 +239,3 @@ class NoiseScale:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad.detach()
-
-
-def _require_geometry(geometry: object) -> Optimizer | None:
-    """The optimizer whose second moments count, or None."""
-    if geometry is None or geometry == "l1":
-        return None
-    if not isinstance(geometry, Optimizer):
-        raise ValueError(f"`geometry` must be None, an optimizer of the Adam family or 'l1', got {geometry!r}.")
-    if not all("betas" in group and "eps" in group for group in geometry.param_groups):
-        raise ValueError(f"`geometry` must have second moments, as Adam has, got {type(geometry).__name__}.")
-    return geometry
-
-
-def _check_model(model: nn.Module, parameters: dict[str, nn.Parameter]) -> None:
-    if not parameters:
-        raise ValueError("`model` must have parameters that get gradients, got none.")
-    if isinstance(model, nn.DataParallel):
-        raise ValueError("`model` must not be a DataParallel, whose copies are not seen; use DistributedDataParallel.")
-    if any(hasattr(parameter, "device_mesh") for parameter in parameters.values()):
-        raise ValueError("`model` must not be sharded: each process sees a part of the gradient only.")
