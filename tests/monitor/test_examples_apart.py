@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import batchlens as bl
+from batchlens.monitor._ghost import squared_norms
+from batchlens.monitor._layers import Call
 from tests.monitor import exact
 
 EXAMPLES = 6
@@ -343,6 +346,31 @@ def test_half_precision_by_autocast_is_measured_in_single() -> None:
     assert noise.left_out == {}
     wanted = exact.of_batch(exact_rows(model, inputs))
     assert noise._records[-1][:2] == pytest.approx(wanted, rel=0.05)
+
+
+class Largest(TorchDispatchMode):
+    """How many entries the largest new tensor has."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **kwargs or {})
+        storage = result.untyped_storage() if isinstance(result, Tensor) else None
+        given = {own.untyped_storage().data_ptr() for own in args if isinstance(own, Tensor)}
+        if storage is not None and storage.data_ptr() not in given:
+            self.entries = max(self.entries, storage.nbytes() // 4)
+        return result
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_more_is_held_at_once_than_a_layer_holds(weighted: bool) -> None:
+    """The second convolution of the paper's Simple CNN: all its patches would be 26 times its input."""
+    layer = nn.Conv2d(32, 64, 5, padding=2)
+    call = Call(layer, torch.randn(64, 32, 14, 14), torch.randn(64, 64, 14, 14))
+    weight = next(layer.parameters())
+    with Largest() as largest:  # type: ignore[no-untyped-call]
+        squared_norms(weight, [call], 64, torch.rand_like(weight) if weighted else None)
+    assert 0 < largest.entries <= call.inputs.numel() + call.gradients.numel()
 
 
 def test_nothing_is_held_beyond_the_backward_pass() -> None:

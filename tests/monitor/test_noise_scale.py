@@ -1,6 +1,7 @@
 """The noise scale in a training loop, against exact values; and loops that it must not be fooled by."""
 
 import copy
+import json
 import math
 import pickle
 from collections.abc import Callable, Sequence
@@ -203,6 +204,7 @@ def test_before_any_step() -> None:
     assert found.sentence == "No step has been measured yet."
     assert (found.value, found.interval, found.steps_needed) == (None, None, None)
     assert "0 steps" in repr(found)
+    assert json.loads(json.dumps(found.as_document(), allow_nan=False))["noise"] is None
 
 
 def test_where_the_signal_is_hidden_it_says_how_many_steps_more() -> None:

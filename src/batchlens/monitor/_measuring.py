@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
@@ -11,6 +12,8 @@ from batchlens.monitor._geometry import Geometry, l1_parts
 from batchlens.monitor._layers import find_layers, mixing_layer, trainable
 from batchlens.monitor._pooling import Group, Pooled, pool, size_of
 from batchlens.monitor._watching import LayerWatch, Watch, find_problem
+
+_NOTHING = torch.tensor(math.nan)
 
 
 class Measuring:
@@ -129,17 +132,17 @@ class Measuring:
         if self._geometry.name == "l1":
             noise, signal = found.parts
             return Parts(noise / scale, signal / scale, found.large_batch) if found.even else None
-        large = sum(float(self._geometry.squared(parameter, _gradient(parameter))) for parameter in counted)
+        large = sum(_numbers([self._geometry.squared(parameter, _gradient(parameter)) for parameter in counted]))
         return two_sizes(found.small / scale**2, large / scale**2, found.small_batch, found.large_batch)
 
     def _pool(self, counted: list[nn.Parameter], problem: str | None) -> Pooled:
         """What all processes saw."""
         seen = [] if problem is not None else self._watch.micro_batches
         sizes = [batch.examples or 1 for batch in seen]
-        values = [math.nan if batch.total is None else float(batch.total.mean()) for batch in seen]
-        parts = (0.0, 0.0)
-        if self._watch.kept is not None:
-            values = [0.0] * len(seen)
+        values, parts = [0.0] * len(seen), (0.0, 0.0)
+        if self._watch.kept is None:
+            values = _numbers([_NOTHING if batch.total is None else batch.total.mean() for batch in seen])
+        else:
             processes = size_of(self._group)
             if len(seen) * processes > 1:
                 pairs = [
@@ -158,6 +161,14 @@ class Measuring:
             problem=problem is not None,
             parts=parts,
         )
+
+
+def _numbers(values: list[Tensor]) -> list[float]:
+    """Tensors without dimensions as numbers, with one wait for the device where it is one."""
+    if not values:
+        return []
+    numbers: list[float] = torch.stack([value.to(values[0].device, torch.float64) for value in values]).tolist()
+    return numbers
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
