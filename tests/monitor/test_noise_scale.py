@@ -101,6 +101,27 @@ def test_adams_geometry_is_that_of_the_data(by: str, micro_batches: int) -> None
     assert found.value == pytest.approx(truth, rel=0.15)
 
 
+@pytest.mark.parametrize("by", ["examples", "micro_batches"])
+def test_parameters_that_adam_does_not_have_are_left_out(by: str) -> None:
+    model = make_model()
+    adam = torch.optim.Adam(model[2].parameters(), lr=0.0)
+    noise = bl.NoiseScale(model, by=by, geometry=adam, examples=None)
+    assert noise.left_out == {"0.weight": "not in the optimizer", "0.bias": "not in the optimizer"}
+    inputs, labels = make_data(BATCH)
+    for _ in range(2):
+        model.zero_grad()
+        for chosen in torch.arange(BATCH).chunk(2):
+            loss(model, inputs[chosen], labels[chosen]).backward()
+        noise.step()
+        adam.step()
+    names = ["2.weight", "2.bias"]
+    rows = exact.gradients(model, loss, zip(inputs, labels, strict=True), names)
+    weights = 1 / (2 * rows.mean(0)).abs().add(1e-8)  # v is the square of the only gradient
+    wanted = exact.of_batch(2 * rows * weights.sqrt(), small_batch=1 if by == "examples" else 12)
+    assert noise.estimate().steps == 1
+    assert noise._records[-1][:2] == pytest.approx(wanted, rel=1e-3)
+
+
 def test_the_l1_scale_is_that_of_the_data_where_signs_come_right() -> None:
     model = make_model()
     rows = data_rows(model)

@@ -79,8 +79,12 @@ class Measuring:
         elif self._geometry.name == "l1":
             self._watch.kept = {}
         else:
-            self._watch.measure = self._geometry.squared
+            self._watch.measure = self._squared
         self.by = by
+
+    def _squared(self, parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
+        counts = self._watch.names[parameter] not in self.left_out
+        return self._geometry.squared(parameter, gradient) if counts else None
 
     def _tell_examples_apart(self) -> None:
         if self._geometry.name == "l1":
