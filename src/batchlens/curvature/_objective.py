@@ -1,0 +1,102 @@
+"""The mean loss of a model on a data set, taken in chunks, as a function of one vector of its trainable parameters."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+
+
+class Objective:
+    """A model, the examples it is measured on, and the loss of each of them."""
+
+    def __init__(self, model: nn.Module, inputs: Tensor, targets: Tensor, losses: Losses, chunk_size: int) -> None:
+        self.model, self.inputs, self.targets, self.losses = model, inputs, targets, losses
+        self.chunk_size, self.examples = chunk_size, len(inputs)
+        named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self.names, self.parameters = list(named), list(named.values())
+        self.size = sum(weight.numel() for weight in self.parameters)
+        _prepare_dual_numbers()
+
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets, some examples at a time."""
+        return zip(self.inputs.split(self.chunk_size), self.targets.split(self.chunk_size), strict=True)
+
+    def half(self, first: bool) -> "Objective":
+        """The same on every other example."""
+        part = slice(0 if first else 1, None, 2)
+        return Objective(self.model, self.inputs[part], self.targets[part], self.losses, self.chunk_size)
+
+    def new_vector(self) -> Tensor:
+        """Zeros, one for each parameter."""
+        return self.parameters[0].new_zeros(self.size)
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """A vector as one tensor for each parameter tensor."""
+        parts = vector.split([weight.numel() for weight in self.parameters])
+        return [part.view(weight.shape) for part, weight in zip(parts, self.parameters, strict=True)]
+
+    def forward(self, inputs: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+        """The outputs with other parameters than the model's own."""
+        outputs: Tensor = functional_call(self.model, dict(zip(self.names, parameters, strict=True)), (inputs,))
+        return outputs
+
+    def push(self, inputs: Tensor, direction: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The outputs, and J v: how they change along `direction`, by dual numbers."""
+        with torch.no_grad(), differentiable_attention(), forward_ad.dual_level():
+            pairs = zip(self.parameters, direction, strict=True)
+            outputs = self.forward(inputs, [forward_ad.make_dual(weight.detach(), along) for weight, along in pairs])
+            primal, tangent = forward_ad.unpack_dual(outputs)
+            return primal, torch.zeros_like(primal) if tangent is None else tangent
+
+    def add_gradients(self, total: Tensor, outputs: Tensor, weights: Tensor) -> None:
+        """Adds J^T `weights` to `total`; the graph of `outputs` is used up."""
+        gradients = torch.autograd.grad(outputs, self.parameters, weights, materialize_grads=True)
+        total += torch.cat([gradient.flatten() for gradient in gradients])
+
+
+@cache
+def _prepare_dual_numbers() -> None:
+    """The first dual number makes torch compile some derivatives, in a way that it calls deprecated itself."""
+    with warnings.catch_warnings(), forward_ad.dual_level():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
+
+
+@contextmanager
+def differentiable_attention() -> Iterator[None]:
+    """Attention by plain operations: its fused kernels have first derivatives only."""
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+def output_gradient(losses: Losses, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of each example, and their derivatives by the outputs."""
+    at = outputs.detach().requires_grad_()
+    with torch.enable_grad():
+        each = losses(at, targets)
+        (gradient,) = torch.autograd.grad(each.sum(), at)
+    return each.detach(), gradient
+
+
+def output_curvature(losses: Losses, outputs: Tensor, targets: Tensor, tangent: Tensor) -> Tensor:
+    """(d^2 l / dz^2) `tangent`: the only second derivative that a Gauss-Newton matrix has."""
+    at = outputs.detach().requires_grad_()
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(losses(at, targets).sum(), at, create_graph=True)
+        if not gradient.requires_grad:  # a loss that is linear in the outputs
+            return torch.zeros_like(tangent)
+        (curved,) = torch.autograd.grad(gradient, at, tangent)
+    return curved
+
+
+def per_example(values: Tensor) -> Tensor:
+    """Sums over all but the first dimension."""
+    return values.reshape(len(values), -1).sum(1)

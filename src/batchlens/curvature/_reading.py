@@ -1,0 +1,98 @@
+"""What `measure` is given, and whether it can be measured."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from batchlens._checks import require_choice, require_whole
+from batchlens.curvature._objective import Losses, Objective
+from batchlens.training.metrics import cross_entropies, squared_errors
+
+_LOSSES: dict[str, Losses] = {"cross_entropy": cross_entropies, "squared_error": squared_errors}
+_BY_MODE = (_BatchNorm, _DropoutNd, nn.RReLU)
+_SHAPE = "a pair of tensors (inputs, targets), or an iterable of such pairs"
+
+
+def read_loss(loss: str | Callable[[Tensor, Tensor], Tensor]) -> Losses:
+    """The loss of each example."""
+    return loss if callable(loss) else _LOSSES[require_choice("loss", loss, list(_LOSSES))]
+
+
+def read_data(data: Any, examples: int | None, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs and targets in one piece, where the model is."""
+    most = None if examples is None else require_whole("examples", examples, 2)
+    inputs, targets = _in_one_piece(data, most)
+    if len(inputs) != len(targets):
+        raise ValueError(f"`data` must have as many targets as inputs, got {len(targets)} and {len(inputs)}.")
+    if len(inputs) < 2:
+        count = "none" if len(inputs) == 0 else "one"
+        raise ValueError(f"`data` must have two examples at least, which a variance takes, got {count}.")
+    return inputs[:most].to(like.device), targets[:most].to(like.device)
+
+
+def _in_one_piece(data: Any, most: int | None) -> tuple[Tensor, Tensor]:
+    if _is_pair(data):
+        return data[0], data[1]
+    if isinstance(data, Tensor | str) or not isinstance(data, Iterable):
+        raise TypeError(f"`data` must be {_SHAPE}, got a {type(data).__name__}.")
+    parts: list[tuple[Tensor, Tensor]] = []
+    count = 0
+    for batch in data:
+        if not _is_pair(batch):
+            raise TypeError(f"`data` must be {_SHAPE}, got an iterable of a {type(batch).__name__}.")
+        parts.append((batch[0], batch[1]))
+        count += len(batch[0])
+        if most is not None and count >= most:
+            break
+    if not parts:
+        raise ValueError("`data` must have two examples at least, which a variance takes, got none.")
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, Tensor) for part in value)
+
+
+def require_measurable(objective: Objective) -> None:
+    """Raises where the loss is not one number for each example, or examples are not on their own."""
+    inputs, targets = objective.inputs[:4], objective.targets[:4]
+    with torch.no_grad():
+        outputs: object = _outputs(objective, inputs)
+        if not isinstance(outputs, Tensor):
+            raise TypeError(
+                f"`model` must return a tensor of outputs, got a {type(outputs).__name__}. Wrap it in a module that "
+                "returns the outputs."
+            )
+        losses: object = objective.losses(outputs, targets)
+    if not isinstance(losses, Tensor) or losses.shape != (len(inputs),):
+        got = f"the shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
+        raise ValueError(f"`loss` must give one number for each of {len(inputs)} examples, got {got}.")
+    if objective.model.training:
+        _require_no_mode(objective, inputs, outputs)
+
+
+def _require_no_mode(objective: Objective, inputs: Tensor, outputs: Tensor) -> None:
+    """A model in training mode is taken where that changes nothing."""
+    objective.model.eval()
+    try:
+        with torch.no_grad():
+            same = torch.equal(objective.model(inputs), outputs)
+    finally:
+        objective.model.train()
+    if not same:
+        kinds = {type(module).__name__ for module in objective.model.modules() if isinstance(module, _BY_MODE)}
+        named = f" ({', '.join(sorted(kinds))})" if kinds else ""
+        raise ValueError(
+            f"`model` must be in evaluation mode, got one in training mode, where its outputs differ{named}: call "
+            "model.eval(). With dropout or batch normalisation over the batch an example has no gradient of its own."
+        )
+
+
+def _outputs(objective: Objective, inputs: Tensor) -> Any:
+    """The outputs; running statistics of normalisations stay as they are."""
+    buffers = {name: buffer.clone() for name, buffer in objective.model.named_buffers()}
+    return torch.func.functional_call(objective.model, buffers, (inputs,))
