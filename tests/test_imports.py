@@ -35,8 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "integrations": {"monitor", "scaling"} | BASE,
     "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
-    "curvature": {"theory", "training", "scaling"} | BASE,
-    "report": {"sweep", "theory", "scaling"} | BASE,
+    "curvature": {"theory", "training", "kfac", "scaling"} | BASE,
+    "report": {"curvature", "sweep", "theory", "scaling"} | BASE,
     "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
@@ -51,8 +51,9 @@ TORCH_FREE = (
     "monitor.monitor",
     "monitor._estimator",
     "monitor.noise_estimate",
+    "curvature.measurement",
 )
-NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training", f"{PACKAGE}.curvature")
+NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from batchlens.curvature.measurement import Measurement, Moment, read_measurement
+    from batchlens.curvature.measuring import measure
+    from batchlens.curvature.tracking import measure_training
     from batchlens.errors import BatchlensError
     from batchlens.kfac import KFAC
     from batchlens.monitor.monitor import Monitor
@@ -53,6 +56,8 @@ __all__ = [
     "Fit",
     "FittedRuns",
     "HittingTime",
+    "Measurement",
+    "Moment",
     "Monitor",
     "NoiseEstimate",
     "NoiseScale",
@@ -80,8 +85,11 @@ __all__ = [
     "is_stable",
     "lower_bound_risk",
     "lower_bound_steps",
+    "measure",
+    "measure_training",
     "merge_sweeps",
     "optimal_schedule",
+    "read_measurement",
     "read_sweep",
     "ready_made_schedule",
     "reproduce",
@@ -120,6 +128,9 @@ _NAMES_BY_MODULE = {
     "theory.schedules": ["Schedule", "best_schedule", "optimal_schedule"],
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
     "kfac": ["KFAC"],
+    "curvature.measurement": ["Measurement", "Moment", "read_measurement"],
+    "curvature.measuring": ["measure"],
+    "curvature.tracking": ["measure_training"],
     "monitor.monitor": ["Monitor"],
     "monitor.noise_estimate": ["NoiseEstimate"],
     "monitor.noise_scale": ["NoiseScale"],
