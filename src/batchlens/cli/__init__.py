@@ -13,6 +13,7 @@ import click
 from batchlens import __version__
 from batchlens.cli.data import data_group
 from batchlens.cli.fitting import fit_command
+from batchlens.cli.measuring import measure_command
 from batchlens.cli.sweeping import merge_command, report_command, sweep_command
 from batchlens.cli.terminal import plain
 from batchlens.cli.theory import reproduce_command, risk_command, schedule_command, steps_command
@@ -41,6 +42,7 @@ for command in (
     sweep_command,
     report_command,
     merge_command,
+    measure_command,
     data_group,
 ):
     cli.add_command(command)

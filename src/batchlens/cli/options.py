@@ -1,6 +1,8 @@
 """Options that several commands share."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +49,36 @@ def rule_options(required: bool) -> Callable[[_Command], _Command]:
     return decorate
 
 
+class _Setting(click.ParamType):  # type: ignore[type-arg]
+    """NAME=NUMBER."""
+
+    name = "name=number"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[str, float]:
+        name, equals, number = value.partition("=") if isinstance(value, str) else (*value[:1], "=", value[1])
+        if not name or not equals:
+            raise click.UsageError(f"--set must be NAME=NUMBER, got {value or 'nothing'}.")
+        return name, NUMBER.convert(number, param, context)
+
+
+def _each_once(_: click.Context, __: click.Parameter, given: tuple[tuple[str, float], ...]) -> dict[str, float]:
+    names = [name for name, _ in given]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(f"--set must give a setting once, got {repeated[0]} {names.count(repeated[0])} times.")
+    return dict(given)
+
+
+@contextmanager
+def settings_as_typed(settings: Iterable[str]) -> Iterator[None]:
+    """What is said of a setting names --set: it is no option of its own."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(rf"^`({'|'.join(settings) or '$'})`", r"--set \1", str(error))) from None
+
+
+setting_option = click.option("--set", "settings", type=_Setting(), multiple=True, callback=_each_once,
+                              help="A setting, such as learning_rate=0.1; once for each.")  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead.")
 data_dir_option = click.option(
     "--data-dir", type=click.Path(path_type=Path), default=None, help="Folder of the data sets."

@@ -1,5 +1,6 @@
 """Progress on standard error: a bar where a person is looking, a line a minute elsewhere."""
 
+import signal
 import sys
 import threading
 import time
@@ -91,6 +92,25 @@ def waiting(what: str) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C or SIGTERM asked a run to stop after its step; a second one ends the program."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        say("batchlens: stopping after this step; once more to stop at once", err=True)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import click
 
 import batchlens as bl
 from batchlens._extras import import_extra
+from batchlens.cli.measuring import report_measurement
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import Lines, is_watched, progress_bar
 from batchlens.cli.terminal import (
@@ -120,7 +121,8 @@ def sweep_command(
 def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool) -> None:
     """What a sweep found: curves, best settings, page.
 
-    FILE is what `batchlens sweep --store` made; the sweep may still be running.
+    FILE is what `batchlens sweep --store` made; the sweep may still be running. Or what `batchlens measure --out` made:
+    then curvature and noise.
 
     For every optimizer the critical batch size by four definitions, as in `batchlens fit`, with 95% intervals from
     the scatter of the fresh seeds, of sobol from resampling the trials; a ? is an end that they leave open. Steps are
@@ -131,6 +133,11 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
       batchlens report digits.sqlite
       batchlens report digits.sqlite --out page --csv tables
     """
+    from batchlens.report._curvature.page import is_measurement
+
+    if is_measurement(file):
+        report_measurement(file, out, as_json)
+        return
     sweep = bl.read_sweep(file)
     with progress_bar("Drawing") as advance:
         page = bl.write_report(sweep, out, progress=advance)

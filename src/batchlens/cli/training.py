@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import re
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchlens._extras import import_extra
-from batchlens.cli.options import data_dir_option, json_option
-from batchlens.cli.progress import Lines, is_watched
+from batchlens.cli.options import data_dir_option, json_option, setting_option, settings_as_typed
+from batchlens.cli.progress import Lines, is_watched, stopping
 from batchlens.cli.terminal import NUMBER, WHOLE, Names, columns_of, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -25,24 +23,11 @@ if TYPE_CHECKING:
 RUNS = Path("~/.cache/batchlens/runs")
 
 
-class _Setting(click.ParamType):  # type: ignore[type-arg]
-    """NAME=NUMBER."""
-
-    name = "name=number"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[str, float]:
-        name, equals, number = value.partition("=") if isinstance(value, str) else (*value[:1], "=", value[1])
-        if not name or not equals:
-            raise click.UsageError(f"--set must be NAME=NUMBER, got {value or 'nothing'}.")
-        return name, NUMBER.convert(number, param, context)
-
-
 @click.command("train")
 @click.argument("workload")
 @click.option("--optimizer", required=True, help="sgd, momentum, nesterov, adam, ...; +ema averages.")
 @click.option("--batch-size", type=WHOLE, required=True, help="Examples of a step.")
-@click.option("--set", "settings", type=_Setting(), multiple=True,
-              help="A setting, such as learning_rate=0.1; once for each.")  # fmt: skip
+@setting_option
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
               help="As published, or narrower with an easier target.")  # fmt: skip
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of weights, order and augmentation.")
@@ -71,7 +56,7 @@ def train_command(
     workload: str,
     optimizer: str,
     batch_size: int,
-    settings: tuple[tuple[str, float], ...],
+    settings: dict[str, float],
     averages: str | None,
     read_all: bool,
     threads: int | None,
@@ -96,36 +81,30 @@ def train_command(
           --also-targets train-loss:0.3,validation:0.97 --averages best
     """
     import_extra("torch")
-    names = [name for name, _ in settings]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise click.UsageError(f"--set must give a setting once, got {repeated[0]} {names.count(repeated[0])} times.")
     from batchlens.training._arguments import check_arguments
     from batchlens.training._checkpoint import discard_checkpoint
     from batchlens.training.loop import Interrupted, train
 
     options |= {"lazy": not read_all, "averages": averages or ""}
-    try:
-        arguments = check_arguments(workload, optimizer, batch_size, dict(settings), **options)
-    except ValueError as error:
-        # A setting is no option of its own here.
-        raise ValueError(re.sub(rf"^`({'|'.join(dict(settings)) or '$'})`", r"--set \1", str(error))) from None
+    with settings_as_typed(settings):
+        arguments = check_arguments(workload, optimizer, batch_size, settings, **options)
     checkpoint = checkpoint or _usual_checkpoint(arguments)
     if restart:
         discard_checkpoint(checkpoint)
     elif checkpoint.exists():
         say(f"batchlens: going on with {checkpoint}", err=True)
-    with _stopping() as stop, _bar(arguments.max_steps) as watch:
+    with stopping() as asked, _bar(arguments.max_steps) as watch:
         try:
             record = train(
                 arguments.workload,
                 arguments.recipe,
                 batch_size,
-                dict(settings),
+                settings,
                 threads=threads,
                 data_dir=data_dir,
                 checkpoint=checkpoint,
                 watch=watch,
-                stop=stop,
+                stop=lambda _: "interrupted" if asked() else None,
                 **options,
             )
         except Interrupted as interrupted:
@@ -141,25 +120,6 @@ def _usual_checkpoint(arguments: "Arguments") -> Path:
     identity = {name: value for name, value in arguments.identity().items() if name != "versions"}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     return RUNS.expanduser() / f"{identity['workload']}-{identity['optimizer']}-{identity['batch_size']}-{digest}.pt"
-
-
-@contextmanager
-def _stopping() -> Iterator[Callable[[int], Any]]:
-    """Ctrl-C or SIGTERM asks the run to stop after its step; a second one ends the program."""
-    asked: list[int] = []
-
-    def ask(number: int, _: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        say("batchlens: stopping after this step; once more to stop at once", err=True)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda _: "interrupted" if asked else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

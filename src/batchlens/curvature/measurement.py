@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +42,9 @@ class Estimate(NamedTuple):
         reach = float(stats.t.ppf((1 + confidence) / 2, self.degrees)) * self.standard_error
         return self.value - reach, self.value + reach
 
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ± {self.standard_error:.1g}"
+
 
 class Ratio(NamedTuple):
     """A ratio of two estimates, None where the lower one may be zero or less, with its 90% interval.
@@ -52,6 +54,13 @@ class Ratio(NamedTuple):
 
     value: float | None
     interval: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        value = "?" if self.value is None else f"{self.value:.3g}"
+        if self.interval is None:
+            return value
+        low, high = self.interval
+        return f"{value} ({low:.3g} to {'?' if math.isinf(high) else f'{high:.3g}'})"
 
 
 class DensityPoint(NamedTuple):
@@ -124,10 +133,9 @@ class Moment(Result):
     @property
     def headline(self) -> str:
         """What matters most, in one line."""
-        ratio = self.noise_scale.value
         return (
-            f"step {self.step:,}: loss {self.loss:.3g}, top curvature {_within(self.top_curvature)}, gradient variance "
-            f"{_within(self.gradient_variance)}, noise scale {'not known' if ratio is None else f'{ratio:.3g}'}"
+            f"step {self.step:,}: loss {self.loss:.3g}, top curvature {self.top_curvature}, gradient variance "
+            f"{self.gradient_variance}, noise scale {self.noise_scale}"
         )
 
     def to_frame(self) -> "pandas.DataFrame":
@@ -278,10 +286,9 @@ class Measurement(Result):
         text = json.dumps(self.as_document(), indent=None, separators=(",", ":"), allow_nan=False) + "\n"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(name, target)
+            beside = target.with_name(f".{target.name}.{os.getpid()}")
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, target)
         except OSError as error:
             raise BatchlensError(f"{target} cannot be written ({error.strerror}).") from None
 
@@ -292,8 +299,7 @@ def read_measurement(path: str | os.PathLike[str]) -> Measurement:
     Arguments:
         path: of the file.
 
-    >>> import tempfile
-    >>> import batchlens as bl
+    >>>     >>> import batchlens as bl
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     bl.Measurement((), "nothing").save(f"{folder}/nothing.json")
     ...     bl.read_measurement(f"{folder}/nothing.json")
@@ -339,10 +345,6 @@ def _summary(moment: Moment) -> dict[str, Any]:
     for name in ("slope", "correlation", "ratio"):
         row[f"variance_{name}"] = None if compared is None else getattr(compared, name)
     return row
-
-
-def _within(estimate: Estimate) -> str:
-    return f"{estimate.value:.3g} ± {estimate.standard_error:.1g}"
 
 
 def _estimate_document(estimate: Estimate) -> dict[str, Any]:

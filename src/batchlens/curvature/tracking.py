@@ -80,7 +80,8 @@ def measure_training(
         threads: of torch on the CPU; chosen by a fixed rule of the model and the batch unless given.
         data_dir: the folder of the data sets; $BATCHLENS_DATA or else ~/.cache/batchlens by default.
         progress: is told how many parts are done, of how many, and which comes next.
-        stop: asked after every step; where it says so, the run is kept and `Interrupted` raised.
+        stop: asked between steps and parts of a measurement; where it says so, the run is kept and `Interrupted`
+            raised.
         size: "laptop" (the default) or "paper", for a workload's name.
         seed: of the run; 0 unless given.
         max_steps: the step budget that a schedule refers to; the workload's unless given, or more where `steps` ask.
@@ -154,6 +155,8 @@ class _Tracking:
 
     def measuring(self, done: int, total: int, what: str) -> None:
         """Tells the progress of a measurement as a part of all of them."""
+        if self.stop():
+            raise Interrupted(self.step, self.checkpoint)
         number, moments = self.done
         self.progress(number * total + done, moments * total, f"step {self.step:,}: {what}")
 

@@ -50,7 +50,7 @@ def summarise(claims: Iterable[Claim]) -> str:
 def claims_section(claims: Sequence[Claim]) -> Section:
     """A table of claims with their verdicts."""
     _require_distinct("claims", "name", [claim.name for claim in claims])
-    return Section("claims", "Claims", _render_claims(claims))
+    return Section("claims", "Claims", render_claims(claims))
 
 
 def frame_page(
@@ -226,7 +226,8 @@ def _render_contents(panels: Sequence[Panel]) -> str:
     return f'<nav class="contents" aria-label="Figures">\n<ul>\n{items}\n</ul>\n</nav>'
 
 
-def _render_claims(claims: Sequence[Claim]) -> str:
+def render_claims(claims: Sequence[Claim]) -> str:
+    """The table of claims."""
     # The roles keep it a table for screen readers where the style turns rows into cards.
     heads = "".join(
         f'<th role="columnheader" scope="col">{head}</th>' for head in ("Verdict", "Claim", "Found", "In the paper")
