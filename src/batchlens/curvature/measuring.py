@@ -33,8 +33,9 @@ _ROUGH_TOLERANCE, _ROUGH_PRODUCTS = 0.05, 15
 # Further eigenvalues are told when their residual is below this part of them.
 _TOLD = 0.05
 _MOST_PROBES = 64
-# Of the density: Lanczos steps of a probe, points a decade, decades below the largest eigenvalue, width of the window.
-_DENSITY_STEPS, _DENSITY_POINTS, _DENSITY_DECADES, _DENSITY_WIDTH = 40, 8, 5, 0.2
+# Of the density: Lanczos steps of a probe, points per decade, decades below the largest eigenvalue (to tell apart what
+# is further down takes more steps), width of the window.
+_DENSITY_STEPS, _DENSITY_POINTS, _DENSITY_DECADES, _DENSITY_WIDTH = 40, 8, 3, 0.2
 Progress = Callable[[int, int, str], None]
 
 

@@ -150,7 +150,7 @@ class _Tracking:
     ) -> None:
         self.arguments, self.data, self.data_dir, self.checkpoint = arguments, data, data_dir, checkpoint
         self.progress, self.stop, self.done = progress, stop or (lambda: False), (0, 1)
-        self.losses: dict[int, float] = {}
+        self.losses: dict[int, float] = {}  # as far as the run has come
         self.step = 0
 
     def measuring(self, done: int, total: int, what: str) -> None:
@@ -163,6 +163,8 @@ class _Tracking:
     def model_after(self, step: int) -> nn.Module:
         """The model after that many steps, in evaluation mode."""
         state = self._state_after(step)
+        history = state["looks"]["history"]
+        self.losses = {at: loss for at, loss, relation in history if relation == "=" and math.isfinite(loss)}
         with torch.random.fork_rng(devices=[]):
             model = self.arguments.workload.make_model()
         model.load_state_dict(state["model"])
@@ -210,8 +212,6 @@ class _Tracking:
     def _watch(self, now: _run.Progress, step: int) -> None:
         number, moments = self.done
         self.progress(number, moments, f"training, step {now.step:,} of {step:,}")
-        if now.latest is not None and now.latest.exact and math.isfinite(now.latest.metric):
-            self.losses[now.latest.step] = now.latest.metric
 
 
 def _check(

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-from batchlens._drawing import FOREGROUND, PALETTE, Line, draw_lines, log_axis
+from batchlens._drawing import BLUE, FOREGROUND, PALETTE, PURPLE, RED, Line, draw_lines, log_axis
 from batchlens.curvature.measurement import Measurement, Moment
 from batchlens.report._page.numbers import frame_of, groups, rows_of
 
@@ -51,6 +52,7 @@ def draw_decades(ax: Axes, data: pd.DataFrame) -> None:
     """Exponents along training, a line per decade; -1 is the model's."""
     _step_axis(ax, data["step"])
     ax.set_ylabel("exponent of curvature against rank")
+    ax.set_ylim(min(-1.5, data["exponent"].min() - 0.2), max(0.0, data["exponent"].max() + 0.2))
     lines = [
         Line(part["step"], part["exponent"], f"ranks {first:,} to {last:,}", colour, marker="o")
         for ((first, last), part), colour in zip(groups(data, "first", "last"), PALETTE, strict=False)
@@ -197,6 +199,5 @@ def _step_axis(ax: Axes, steps: "pd.Series[int]") -> None:
 
 def _shades(count: int) -> list[str]:
     """One colour for each moment, from blue to red as training goes on."""
-    import matplotlib as mpl
-
-    return [mpl.colors.to_hex(shade) for shade in mpl.colormaps["coolwarm"](np.linspace(0, 1, max(count, 2)))][:count]
+    scale = LinearSegmentedColormap.from_list("training", [BLUE, PURPLE, RED])
+    return [to_hex(shade) for shade in scale(np.linspace(0, 1, max(count, 2)))][:count]

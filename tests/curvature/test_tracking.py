@@ -1,0 +1,166 @@
+"""Measuring along a run: the run is the training loop's own, and one that was interrupted goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import batchlens as bl
+from batchlens.curvature import tracking
+from batchlens.errors import BatchlensError
+from batchlens.training import _run
+from batchlens.training._arguments import check_arguments, load_data
+from batchlens.training._threads import choose_threads, limit_threads
+from batchlens.training.loop import Interrupted
+from tests.program import run
+
+RATE = {"learning_rate": 0.5}
+
+
+def measured(**options: Any) -> bl.Measurement:
+    given: dict[str, Any] = {"steps": [0, 5, 12], "examples": 100} | options
+    return bl.measure_training("digits", "sgd", 64, RATE, **given)
+
+
+def losses_of_a_plain_run(steps: int) -> list[float]:
+    """The losses of the batches of `bl.train`, from 0 on, by weights after 0, 1, ... steps: what to be equal to."""
+    arguments = check_arguments("digits", "sgd", 64, RATE, max_steps=steps + 1)
+    data = load_data(arguments.workload, None)
+    found = []
+    with limit_threads(choose_threads(arguments, data)):
+        plain = _run.Run(arguments, data, None)
+        chosen = torch.arange(100) * len(data.train) // 100
+        prepare = plain.batches.prepare
+        inputs, targets = prepare.inputs(data.train.inputs[chosen]), prepare.targets(data.train.targets[chosen])
+
+        def look(_: int) -> None:
+            with torch.no_grad():
+                found.append(float(arguments.workload.loss(plain.model(inputs), targets).double().mean()))
+
+        plain.go(lambda _: None, look)
+    return found
+
+
+def test_weights_are_those_of_the_training_loop() -> None:
+    plain = losses_of_a_plain_run(12)
+    found = measured()
+    assert [moment.step for moment in found.moments] == [0, 5, 12]
+    for moment in found.moments:
+        assert moment.loss == pytest.approx(plain[moment.step], rel=1e-12)
+    assert found.status == "complete"
+    assert found.declaration["settings"] == RATE
+    assert [step for step, _ in found.loss_curve][:4] == [0, 1, 2, 3]
+
+
+def test_an_interrupted_run_goes_on_and_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, file = measured(), tmp_path / "digits.json"
+    asked: list[None] = []
+
+    def stop() -> bool:
+        asked.append(None)
+        return len(asked) > 14  # within the training between steps 5 and 12, or the parts of a measurement
+
+    with pytest.raises(Interrupted):
+        measured(out=file, stop=stop)
+    kept = bl.read_measurement(file)
+    assert kept.status == "unfinished"
+    assert 1 <= len(kept.moments) < 3
+    calls: list[int] = []
+    monkeypatch.setattr(tracking, "measure", lambda *args, **how: calls.append(how["step"]) or bl.measure(*args, **how))
+    again = measured(out=file)
+    assert calls == [0, 5, 12][len(kept.moments) :]
+    assert [m.top_curvature for m in again.moments] == [m.top_curvature for m in whole.moments]
+    assert again.loss_curve == whole.loss_curve
+    assert not list(tmp_path.glob("*checkpoint*"))
+    assert bl.read_measurement(file).as_document() == again.as_document()
+
+
+def test_earlier_steps_can_be_added_later(tmp_path: Path) -> None:
+    file = tmp_path / "digits.json"
+    measured(out=file, steps=[6])
+    found = measured(out=file, steps=[3, 6])
+    assert [moment.step for moment in found.moments] == [3, 6]
+
+
+def test_a_checkpoint_of_a_later_step_is_not_used(tmp_path: Path) -> None:
+    file = tmp_path / "digits.json"
+
+    def stop() -> bool:
+        return bool(file.exists())  # after the first moment
+
+    with pytest.raises(Interrupted):
+        measured(out=file, steps=[8, 12], stop=stop)
+    found = measured(out=file, steps=[3])
+    assert [moment.step for moment in found.moments] == [3, 8]
+    assert found.moments[0].loss == pytest.approx(losses_of_a_plain_run(3)[3], rel=1e-12)
+
+
+def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    measured(out=tmp_path / "digits.json", steps=[0])
+    with pytest.raises(BatchlensError, match=r"another measurement \(seed 0, not 1\)"):
+        measured(out=tmp_path / "digits.json", steps=[0], seed=1)
+
+
+def test_a_run_that_diverges_says_so() -> None:
+    found = bl.measure_training("digits", "sgd", 64, {"learning_rate": 1e6}, steps=[0, 30], examples=50)
+    assert found.status == "diverged"
+    assert [moment.step for moment in found.moments] == [0]
+    assert found.reason
+    assert "diverged" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"steps": []}, "`steps` must have one step at least"),
+        ({"steps": [-1]}, "`steps` must be at least 0"),
+        ({"examples": 1}, "`examples` must be at least 2"),
+        ({"target": 0.1}, "`target` is not known"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=says):
+        measured(**options)
+
+
+# The command line --------------------------------------------------------------------------------
+
+
+def test_the_command_measures_and_writes_file_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, page = tmp_path / "digits.json", tmp_path / "page"
+    command = f"measure digits --set learning_rate=0.5 --steps 0,4 --examples 60 --out {file} --page {page}"
+    status, out, _ = run(command, capsys)
+    assert status == 0
+    assert "top" in out
+    assert (page / "index.html").exists()
+    status, out, err = run(f"{command} --json", capsys)  # nothing is left to do
+    assert (status, err) == (0, "")
+    assert '"moments": [{"step": 0' in out
+    status, out, _ = run(f"report {file} --out {tmp_path / 'again'}", capsys)
+    assert status == 0
+    assert f"Page: {tmp_path / 'again' / 'index.html'}" in out
+
+
+def test_the_command_takes_the_middle_of_the_search_space_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run("measure digits --steps 0 --examples 20 --json", capsys)
+    assert status == 0
+    assert err == "batchlens: --set learning_rate=0.055, the middle of its search space\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--steps 0,x", "--steps must be a whole number, got x."),
+        ("--examples 1", "--examples must be at least 2, got 1."),
+        ("--set learning_rate=-1", "--set learning_rate must be finite and at least 0, got -1.0."),
+        ("--set a=1 --set a=2", "--set must give a setting once, got a 2 times."),
+        ("--optimizer newton", "--optimizer must be one of"),
+        ("--error 2", "--error must be in (0, 1], got 2.0."),
+        ("--density-probes 1", "--density-probes must be 0 or at least 2"),
+    ],
+)
+def test_the_command_names_what_is_wrong(options: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(f"measure digits --steps 0 {options}", capsys)
+    assert (status, out) == (2, "")
+    assert says in err.splitlines()[-1]
