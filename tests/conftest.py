@@ -2,7 +2,7 @@
 
 import pytest
 
-ASKED_FOR = ("ray", "attack", "integrations")
+ASKED_FOR = ("ray", "attack", "integrations", "outside")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
