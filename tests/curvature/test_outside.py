@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from batchlens.curvature import _products
 from batchlens.curvature._lanczos import krylov, random_vector
-from tests.curvature.test_products import CASES, Small, make
+from tests.curvature.dense import CASES
+from tests.curvature.test_products import Small, make
 
 pytestmark = pytest.mark.outside
 # Their losses see one position per example, or none.

@@ -67,7 +67,12 @@ def test_an_interrupted_run_goes_on_and_comes_to_the_same(tmp_path: Path, monkey
     assert kept.status == "unfinished"
     assert 1 <= len(kept.moments) < 3
     calls: list[int] = []
-    monkeypatch.setattr(tracking, "measure", lambda *args, **how: calls.append(how["step"]) or bl.measure(*args, **how))
+
+    def measure(*given: Any, **how: Any) -> bl.Measurement:
+        calls.append(how["step"])
+        return bl.measure(*given, **how)
+
+    monkeypatch.setattr(tracking, "measure", measure)
     again = measured(out=file)
     assert calls == [0, 5, 12][len(kept.moments) :]
     assert [m.top_curvature for m in again.moments] == [m.top_curvature for m in whole.moments]

@@ -1,7 +1,8 @@
 """Products with the Gauss-Newton matrix, the Hessian and the gradients' covariance.
 
 Each goes through the data once, chunk by chunk; nothing is kept of a chunk but sums and one number an example. A
-Gauss-Newton or covariance product is one forward-mode pass and one gradient, a quadratic form the former alone.
+Gauss-Newton or covariance product is one forward-mode pass and one gradient, a quadratic form the former alone; a
+Hessian product is a gradient and the gradient of that, which takes two more.
 """
 
 import math
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp
 
 from batchlens.curvature._objective import (
     Objective,
@@ -54,17 +54,16 @@ def gauss_newton_product(objective: Objective, vector: Tensor) -> Tensor:
 
 
 def hessian_product(objective: Objective, vector: Tensor) -> Tensor:
-    """H v, forward over reverse."""
-    direction, parameters = tuple(objective.split(vector)), tuple(weight.detach() for weight in objective.parameters)
+    """H v, the gradient of g^T v."""
+    direction = objective.split(vector)
     total = objective.new_vector()
     for inputs, targets in objective.chunks():
-
-        def loss(weights: tuple[Tensor, ...], inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
-            return objective.losses(objective.forward(inputs, weights), targets).sum()
-
-        with differentiable_attention():
-            change = jvp(grad(loss), (parameters,), (direction,))[1]
-        total += torch.cat([part.flatten() for part in change])
+        with torch.enable_grad(), differentiable_attention():
+            loss = objective.losses(objective.model(inputs), targets).sum()
+            slopes = torch.autograd.grad(loss, objective.parameters, create_graph=True, materialize_grads=True)
+            along = sum((slope * part).sum() for slope, part in zip(slopes, direction, strict=True))
+            assert isinstance(along, Tensor)
+        objective.add_gradients(total, along, torch.ones_like(along))
     return total / objective.examples
 
 

@@ -36,7 +36,7 @@ _MOST_PROBES = 64
 # Of the density: Lanczos steps of a probe, points per decade, decades below the largest eigenvalue (to tell apart what
 # is further down takes more steps), width of the window.
 _DENSITY_STEPS, _DENSITY_POINTS, _DENSITY_DECADES, _DENSITY_WIDTH = 40, 8, 3, 0.2
-Progress = Callable[[int, int, str], None]
+_Progress = Callable[[int, int, str], None]
 
 
 def measure(
@@ -51,7 +51,7 @@ def measure(
     density_probes: int = 0,
     step: int = 0,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> Measurement:
     """What do curvature and gradient noise of a model look like on these data? Top eigenvalue, traces, noise scales.
 
@@ -108,7 +108,7 @@ class _Plan:
 class _Measuring:
     """The parts of one measurement, in the order in which one needs the other."""
 
-    def __init__(self, objective: Objective, plan: _Plan, progress: Progress) -> None:
+    def __init__(self, objective: Objective, plan: _Plan, progress: _Progress) -> None:
         self.objective, self.plan, self.progress = objective, plan, progress
         self.generator = torch.Generator().manual_seed(plan.seed)
         self.done, self.parts = 0, 6 + plan.hessian + bool(plan.density_probes)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from batchlens._checks import require_path, require_sequence, require_whole
 from batchlens.curvature.measurement import Measurement, Moment, read_measurement
-from batchlens.curvature.measuring import Progress, measure
+from batchlens.curvature.measuring import _Progress, measure
 from batchlens.errors import BatchlensError
 from batchlens.training import _run
 from batchlens.training._arguments import Arguments, check_arguments, load_data, versions
@@ -29,7 +29,7 @@ from batchlens.training.workloads import Workload
 __all__ = ["measure_training"]
 
 
-class Options(TypedDict, total=False):
+class _Options(TypedDict, total=False):
     """What a run takes beside workload, optimizer, batch size and settings, as far as it matters here."""
 
     size: str
@@ -55,9 +55,9 @@ def measure_training(
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     data_dir: Path | None = None,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
     stop: Callable[[], bool] | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[_Options],
 ) -> Measurement:
     """How do curvature and gradient noise change along a training? Measures the weights after given numbers of steps.
 
@@ -145,7 +145,7 @@ class _Tracking:
         data: Dataset,
         data_dir: Path | None,
         checkpoint: Path,
-        progress: Progress,
+        progress: _Progress,
         stop: Callable[[], bool] | None,
     ) -> None:
         self.arguments, self.data, self.data_dir, self.checkpoint = arguments, data, data_dir, checkpoint
@@ -220,12 +220,12 @@ def _check(
     batch_size: int,
     settings: Mapping[str, float],
     last: int,
-    options: Options,
+    options: _Options,
 ) -> Arguments:
     """A run whose target, a training loss of 0, is never met, and that is never over at the last step measured."""
     for name in options:
-        if name not in Options.__annotations__:
-            raise TypeError(f"`{name}` is not known; a measured run takes {', '.join(Options.__annotations__)}.")
+        if name not in _Options.__annotations__:
+            raise TypeError(f"`{name}` is not known; a measured run takes {', '.join(_Options.__annotations__)}.")
     fixed = {"target_on": "train-loss", "target": 0.0, "lazy": False}
     found = check_arguments(workload, optimizer, batch_size, settings, **options, **fixed)  # type: ignore[arg-type]
     if found.max_steps > last:
