@@ -369,10 +369,10 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(by: str) -> None:
     assert (noise.skipped, noise.estimate().steps, noise.estimate().value) == (1, 5, before)
 
 
-@pytest.mark.parametrize("by", ["examples", "micro_batches"])
-def test_evaluation_between_backward_passes_changes_nothing(by: str) -> None:
+@pytest.mark.parametrize("settings", [{"by": "examples"}, {"by": "micro_batches"}, {"geometry": "l1"}])
+def test_evaluation_between_backward_passes_changes_nothing(settings: dict[str, Any]) -> None:
     model = make_model()
-    noise = bl.NoiseScale(model, by=by)
+    noise = bl.NoiseScale(model, **settings)
     inputs, labels = make_data(BATCH)
     for busy in (False, True):
         model.zero_grad()

@@ -120,7 +120,8 @@ class Watch:
         if parameter.grad is not None and not self.micro_batches and self.leftover is None:
             self.leftover = parameter.grad.detach().any()
         if self.kept is not None:
-            self.kept[parameter] = gradient.detach().clone()
+            self._pending[parameter] = gradient.detach().clone()
+            return
         with torch.no_grad(), torch.autocast(gradient.device.type, enabled=False):
             self._pending[parameter] = None if self.measure is None else self.measure(parameter, gradient.detach())
 
@@ -132,7 +133,9 @@ class Watch:
             self._fresh = False
         batch, found = self.micro_batches[-1], self._pending.pop(parameter)
         batch.reached.add(parameter)
-        if found is not None:
+        if self.kept is not None and found is not None:
+            self.kept[parameter] = found
+        elif found is not None:
             batch.total = found if batch.total is None else batch.total + found.to(batch.total.device)
         assert parameter.grad is not None
         self._versions[parameter] = parameter.grad._version
