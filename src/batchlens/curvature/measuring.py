@@ -33,6 +33,8 @@ _ROUGH_TOLERANCE, _ROUGH_PRODUCTS = 0.05, 15
 # Further eigenvalues are told when their residual is below this part of them.
 _TOLD = 0.05
 _MOST_PROBES = 64
+# Directions of large curvature in which the noise is known rather than drawn.
+_KNOWN_DIRECTIONS = 8
 # Of the density: Lanczos steps of a probe, points per decade, decades below the largest eigenvalue (to tell apart what
 # is further down takes more steps), width of the window.
 _DENSITY_STEPS, _DENSITY_POINTS, _DENSITY_DECADES, _DENSITY_WIDTH = 40, 8, 3, 0.2
@@ -131,7 +133,7 @@ class _Measuring:
         self._begin("Kronecker eigenbasis")
         figure = kronecker_figure(objective, plan.seed)
         self._begin("noise")
-        noise = self._noise(gradient.vector, figure)
+        noise = self._noise(gradient.vector, figure, found)
         directions = figure.directions.by_curvature()
         return Moment(
             step=plan.step,
@@ -185,7 +187,7 @@ class _Measuring:
         self._begin("top eigenvalue of the Hessian")
         return self._near(partial(_products.hessian_product, self.objective), top, _MOST_PRODUCTS, _TOLERANCE)
 
-    def _noise(self, mean: Tensor, figure: KroneckerFigure) -> dict[str, Any]:
+    def _noise(self, mean: Tensor, figure: KroneckerFigure, found: Krylov) -> dict[str, Any]:
         """Everything about the gradients' covariance."""
         objective = self.objective
         slopes = _doubles(_products.slopes(objective, mean))
@@ -196,7 +198,7 @@ class _Measuring:
             "gradient_variance": Estimate(noise.variance, math.sqrt(noise.errors[0, 0])),
             "squared_gradient": Estimate(noise.squared_gradient, math.sqrt(noise.errors[1, 1])),
             "noise_scale": _ratio(noise.variance, noise.squared_gradient, noise.errors, quantile),
-            "curvature_noise_scale": self._curvature_noise_scale(mean, quantile),
+            "curvature_noise_scale": self._curvature_noise_scale(mean, found, quantile),
         }
 
     def _squared_distances(self, mean: Tensor, figure: KroneckerFigure) -> tuple[FloatArray, float]:
@@ -222,22 +224,30 @@ class _Measuring:
         found = estimate_mean(draw, float(exact.mean()), self.plan.error, _MOST_PROBES)
         return exact + np.mean(each, axis=0), found.standard_error
 
-    def _curvature_noise_scale(self, mean: Tensor, quantile: float) -> Ratio:
-        """tr(F C) from gradients with random signs r, whose r^T F r has that mean, over G^T F G."""
+    def _curvature_noise_scale(self, mean: Tensor, found: Krylov, quantile: float) -> Ratio:
+        """tr(F C) over G^T F G.
+
+        Gradients with random signs r have E[r^T F r] = tr(F C). Most of it lies in a few directions y of large
+        curvature h, where h y^T C y is known exactly: what r^T F r has beyond them is all that is random.
+        """
         objective = self.objective
+        numbers = range(-1, -1 - min(_KNOWN_DIRECTIONS, len(found.values)), -1)
+        vectors = torch.stack([found.ritz_vector(number) for number in numbers])
+        heights = torch.as_tensor(found.values[list(numbers)]).to(mean)
+        away = torch.stack([_products.slopes(objective, vector) for vector in vectors]) - (vectors @ mean)[:, None]
+        known = _doubles(heights @ away.square()) * (objective.examples / (objective.examples - 1))  # of each example
 
         def draw() -> float:
-            signs = random_signs(objective.examples, mean, self.generator)
-            return self._mean_form(_products.signed_gradient(objective, mean, signs))
+            signed = _products.signed_gradient(objective, mean, random_signs(objective.examples, mean, self.generator))
+            return self._mean_form(signed) - float(heights @ (vectors @ signed).square())
 
-        top = estimate_mean(draw, 0.0, 2 * self.plan.error, _MOST_PROBES // 2)
+        top = estimate_mean(draw, float(known.mean()), self.plan.error, _MOST_PROBES)
         product = _products.gauss_newton_product(objective, mean)
-        moved = _products.gauss_newton_form(objective, mean) + 2 * _products.slopes(objective, product)
-        bottom = Estimate(
-            float(mean @ product) - top.value / objective.examples, mean_of(_doubles(moved)).standard_error
-        )
-        errors = np.diag([top.standard_error**2, bottom.standard_error**2])
-        return _ratio(top.value, bottom.value, errors, max(quantile, float(stats.t.ppf(0.95, top.degrees))))
+        bottom = float(mean @ product) - top.value / objective.examples
+        moved = _doubles(_products.gauss_newton_form(objective, mean) + 2 * _products.slopes(objective, product))
+        errors = np.cov(np.stack([known, moved])) / objective.examples
+        errors[0, 0] += top.standard_error**2
+        return _ratio(top.value, bottom, errors, quantile)
 
     def _density(self, largest: float) -> tuple[DensityPoint, ...]:
         """Eigenvalues per decade."""
