@@ -36,8 +36,9 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
     "curvature": {"theory", "training", "kfac", "scaling"} | BASE,
-    "report": {"curvature", "sweep", "theory", "scaling"} | BASE,
-    "cli": {"report", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
+    "advice": {"sweep", "theory", "training", "scaling"} | BASE,
+    "report": {"advice", "curvature", "sweep", "theory", "scaling"} | BASE,
+    "cli": {"report", "advice", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
 TORCH_FREE = (

@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from batchlens.advice.plan import Plan, plan
+    from batchlens.advice.timing import StepTimes, time_steps
+    from batchlens.advice.transfer import Transfer, transfer
     from batchlens.curvature.measurement import Measurement, Moment, read_measurement
     from batchlens.curvature.measuring import measure
     from batchlens.curvature.tracking import measure_training
@@ -62,6 +65,7 @@ __all__ = [
     "NoiseEstimate",
     "NoiseScale",
     "NoisyQuadratic",
+    "Plan",
     "Range",
     "Recipe",
     "Record",
@@ -70,7 +74,9 @@ __all__ = [
     "ScalingCurve",
     "Schedule",
     "Split",
+    "StepTimes",
     "SweepResult",
+    "Transfer",
     "Tuned",
     "UpdateRule",
     "Workload",
@@ -89,6 +95,7 @@ __all__ = [
     "measure_training",
     "merge_sweeps",
     "optimal_schedule",
+    "plan",
     "read_measurement",
     "read_sweep",
     "ready_made_schedule",
@@ -101,13 +108,18 @@ __all__ = [
     "search_spaces",
     "steady_state_risk",
     "steps_to_target",
+    "time_steps",
     "train",
+    "transfer",
     "tune",
     "tune_ready_made",
     "write_report",
 ]
 
 _NAMES_BY_MODULE = {
+    "advice.plan": ["Plan", "plan"],
+    "advice.timing": ["StepTimes", "time_steps"],
+    "advice.transfer": ["Transfer", "transfer"],
     "errors": ["BatchlensError"],
     "scaling.curve": ["CriticalBatchSize", "ScalingCurve", "critical_batch_size"],
     "scaling.fitting": ["Fit", "FittedRuns", "fit"],

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from batchlens import __version__
+from batchlens.cli.advising import plan_command, time_command, transfer_command
 from batchlens.cli.data import data_group
 from batchlens.cli.fitting import fit_command
 from batchlens.cli.measuring import measure_command
@@ -43,6 +44,9 @@ for command in (
     report_command,
     merge_command,
     measure_command,
+    transfer_command,
+    plan_command,
+    time_command,
     data_group,
 ):
     cli.add_command(command)
