@@ -42,17 +42,9 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 TORCH_FREE = (
-    "_checks",
-    "errors",
-    "scaling",
-    "theory",
-    "report",
-    "sweep._store",
-    "sweep._curves",
-    "monitor.monitor",
-    "monitor._estimator",
-    "monitor.noise_estimate",
-    "curvature.measurement",
+    *("_checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves"),
+    *("monitor.monitor", "monitor._estimator", "monitor.noise_estimate", "curvature.measurement"),
+    *("advice.transfer", "advice.plan"),
 )
 NEEDS_TORCH = ("torch", f"{PACKAGE}.kfac", f"{PACKAGE}.training")
 

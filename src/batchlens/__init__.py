@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from batchlens.sweep.merging import merge_sweeps
     from batchlens.sweep.results import SweepResult, read_sweep
     from batchlens.sweep.running import run_sweep
+    from batchlens.theory.batch_schedules import (
+        BatchFrontier,
+        BatchSchedule,
+        batch_frontier,
+        best_batch_schedule,
+        optimal_batch_schedule,
+        tune_batch_ramp,
+    )
     from batchlens.theory.bounds import lower_bound_risk, lower_bound_steps
     from batchlens.theory.dynamics import (
         RiskTerms,
@@ -52,6 +60,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KFAC",
+    "BatchFrontier",
+    "BatchSchedule",
     "BatchlensError",
     "BestRisk",
     "CriticalBatchSize",
@@ -81,6 +91,8 @@ __all__ = [
     "UpdateRule",
     "Workload",
     "__version__",
+    "batch_frontier",
+    "best_batch_schedule",
     "best_risk",
     "best_schedule",
     "convergence_rate",
@@ -94,6 +106,7 @@ __all__ = [
     "measure",
     "measure_training",
     "merge_sweeps",
+    "optimal_batch_schedule",
     "optimal_schedule",
     "plan",
     "read_measurement",
@@ -112,6 +125,7 @@ __all__ = [
     "train",
     "transfer",
     "tune",
+    "tune_batch_ramp",
     "tune_ready_made",
     "write_report",
 ]
@@ -123,6 +137,14 @@ _NAMES_BY_MODULE = {
     "errors": ["BatchlensError"],
     "scaling.curve": ["CriticalBatchSize", "ScalingCurve", "critical_batch_size"],
     "scaling.fitting": ["Fit", "FittedRuns", "fit"],
+    "theory.batch_schedules": [
+        "BatchFrontier",
+        "BatchSchedule",
+        "batch_frontier",
+        "best_batch_schedule",
+        "optimal_batch_schedule",
+        "tune_batch_ramp",
+    ],
     "theory.bounds": ["lower_bound_risk", "lower_bound_steps"],
     "theory.dynamics": [
         "RiskTerms",

@@ -148,7 +148,7 @@ def _written_out(ax: "Axes") -> None:
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
         axis.set_major_formatter(FuncFormatter(lambda value, _: count_in_words(value)))
-        axis.set_minor_locator(LogLocator(subs=(2, 5) if high / low > 8 else (1.5, 2, 3, 4, 6)))
+        axis.set_minor_locator(LogLocator(subs=(2, 5) if high / low > 8 else (1.5, 2, 3, 4, 5, 6, 7, 8)))
         axis.set_minor_formatter(
             FuncFormatter(lambda value, _: count_in_words(value)) if high / low < 300 else NullFormatter()
         )

@@ -159,8 +159,8 @@ def plan(
     >>> from batchlens import ScalingCurve
     >>> curve = ScalingCurve([16, 64, 256, 1024, 4096], [32250, 8250, 2250, 750, 375])
     >>> print(plan(curve, StepTimes([16, 256, 4096], [0.011, 0.026, 0.266])).sentence)
-    Fastest: batch size 512 (512 to 512) on 1 device, 52.5 s for 0.0146 device-hours; cheapest: batch size 512 (512 to \
-512) on 1 device, 52.5 s for 0.0146 device-hours.
+    Fastest: batch size 512 (512 to 558) on 1 device, 52.5 s for 0.0146 device-hours; cheapest: batch size 512 (512 to \
+558) on 1 device, 52.5 s for 0.0146 device-hours.
     """
     if isinstance(step_times, str | Path):
         step_times = StepTimes.read(step_times)

@@ -1,5 +1,6 @@
 """`python -m batchlens.theory._kernels` compiles every kernel, so that the machine code is on disk."""
 
+from batchlens.theory.batch_schedules import best_batch_schedule
 from batchlens.theory.dynamics import risk, risk_path, steady_state_risk
 from batchlens.theory.hitting import steps_to_target
 from batchlens.theory.problem import NoisyQuadratic
@@ -19,6 +20,7 @@ def warm_up() -> None:
     tune(problem, "sgd", batch_size=100, target=0.5)
     for momentum in (0.0, 0.5):
         best_schedule(problem, batch_size=1, steps=2, momentum=momentum)
+        best_batch_schedule(problem, UpdateRule(0.1, momentum), steps=2, examples=4)
 
 
 if __name__ == "__main__":
