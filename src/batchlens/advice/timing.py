@@ -50,7 +50,7 @@ def time_steps(
         batch_sizes: at least two.
         optimizer: a name such as "adamw", or a `Recipe`.
         settings: of the optimizer, where they matter for time; the learning rate does not.
-        steps: timed at every batch size, after three to warm up; their median counts.
+        steps: timed at every batch size, after three to warm up; their lower quartile counts.
         memory: bytes that steps may take on the CPU, beside what is in use already; None: what the system has left.
         data_dir: the folder of the data sets.
         progress: told after each batch size how many are done, of how many, and which was the last.
@@ -75,7 +75,7 @@ def time_steps(
         if times is None:
             largest = _largest(max(found, default=0), size, lambda middle: seconds_of(middle, 1) is not None)
             break
-        found[size] = statistics.median(times)
+        found[size] = _typical(times)
         if progress is not None:
             progress(len(found), len(sizes), f"batch size {size:,}")
     if len(found) < 2:
@@ -84,6 +84,11 @@ def time_steps(
     name = workload if isinstance(workload, str) else workload.name
     what = f"{name}, {optimizer if isinstance(optimizer, str) else optimizer.name}"
     return StepTimes(list(found), list(found.values()), largest=largest, what=what)
+
+
+def _typical(times: list[float]) -> float:
+    """The lower quartile: what else a machine does can only slow steps."""
+    return statistics.quantiles(times, n=4, method="inclusive")[0] if len(times) > 1 else times[0]
 
 
 def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int:

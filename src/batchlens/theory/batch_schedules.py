@@ -141,7 +141,7 @@ def optimal_batch_schedule(
         examples: that may be used in all; this or `steps`.
         steps: that may be taken.
         max_batch: the largest batch size of a piece; None: any.
-        min_batch: the smallest.
+        min_batch: the smallest, as far as the examples go.
         pieces: how many, as equal in steps as these allow.
         power: preconditioning by H^-power; a rule has its own.
         max_learning_rate: cap on every piece, as for `optimal_schedule`.
@@ -165,9 +165,13 @@ def optimal_batch_schedule(
         least = lower_bound_steps(problem, 1.0, target, kind="bayes")
         raise ValueError(f"`examples` must be at least {least:,}, which no learner can do without, got {budget:,.6g}.")
     course = _limited(course, budget)
-    if course.solve(_most_steps(budget, min_batch)).risk > target:
-        raise ValueError(f"`examples` must be enough for some schedule to reach the target, got {budget:,.6g}.")
-    return _schedule(problem, course, course.reach(target, course.solve))
+    try:
+        plan = course.reach(target, course.solve)
+    except ValueError:  # beyond the most steps
+        raise ValueError(
+            f"`examples` must be enough for some schedule to reach the target, got {budget:,.6g}."
+        ) from None
+    return _schedule(problem, course, plan)
 
 
 def best_batch_schedule(
@@ -190,7 +194,7 @@ def best_batch_schedule(
         steps: how many in all.
         examples: how many in all.
         max_batch: the largest batch size of a piece; None: any.
-        min_batch: the smallest.
+        min_batch: the smallest, as far as the examples go.
         pieces: how many, as equal in steps as these allow.
         power: preconditioning by H^-power; a rule has its own.
         max_learning_rate: cap on every piece, as for `optimal_schedule`.
@@ -344,7 +348,7 @@ def batch_frontier(
         target: risk to reach at the end.
         steps: several numbers of them.
         max_batch: the largest batch size of a piece; None: any.
-        min_batch: the smallest.
+        min_batch: the smallest, as far as the examples go.
         pieces: how many, as equal in steps as these allow.
         power: preconditioning by H^-power; a rule has its own.
 
@@ -405,10 +409,6 @@ def _limited(course: BatchCourse, examples: float) -> BatchCourse:
         course.problem, min(course.batch_size, examples), course.pieces, course.momentum, course.power,
         course.max_learning_rate, course.unit, examples, min(course.smallest, examples),
     )  # fmt: skip
-
-
-def _most_steps(examples: float, min_batch: float) -> int:
-    return max(1, min(int(examples / min_batch), MAX_STEPS))
 
 
 def _schedule(problem: NoisyQuadratic, course: BatchCourse, plan: Plan) -> BatchSchedule:

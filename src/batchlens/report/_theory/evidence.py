@@ -80,6 +80,7 @@ def plan_checks(study: Study) -> list[Callable[[], Claim]]:
         lambda: _schedules_at_large_batches(study),
         lambda: _schedule_shape(study),
         lambda: _final_rates(study),
+        lambda: _batch_ramps(study),
         lambda: regimes.check_harder_targets({target: study.curve("sgd", first, target) for target in study.targets}),
     ]
     above = [variance for variance in _VARIANCES if variance * problem.initial_risk > study.target]
@@ -152,6 +153,12 @@ def _schedule_shape(study: Study) -> Claim:
 def _final_rates(study: Study) -> Claim:
     final = final_rate_data(study)
     return schedules.check_final_rates(list(final["batch_size"]), list(final["final_learning_rate"]))
+
+
+def _batch_ramps(study: Study) -> Claim:
+    sizes = study.batch_sizes[0], study.batch_sizes[-1]
+    small, large = (1 - study.batch_schedule(size).steps / study.schedule(size).steps for size in sizes)
+    return schedules.check_batch_ramps(small, large)
 
 
 def _critical_from(study: Study, variance: float) -> float:

@@ -11,6 +11,7 @@ from batchlens.report._page.numbers import frame_of, stack
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._arguments import MAX_STEPS
 from batchlens.theory._types import Rounding
+from batchlens.theory.batch_schedules import BatchSchedule, optimal_batch_schedule
 from batchlens.theory.bounds import lower_bound_steps
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.schedules import Schedule, optimal_schedule
@@ -41,6 +42,7 @@ class Study:
     parameters: dict[str, Any] = field(default_factory=dict)
     _curves: dict[Any, ScalingCurve] = field(default_factory=dict, repr=False)
     _schedules: dict[Any, Schedule] = field(default_factory=dict, repr=False)
+    _batch_schedules: dict[int, BatchSchedule] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         require_number("target", self.target, low=0, high=self.problem.initial_risk, closed=(False, False))
@@ -79,6 +81,20 @@ class Study:
                 self.problem, batch_size, self.target, PIECES, momentum=momentum, power=power
             )
         return self._schedules[key]
+
+    @property
+    def ramp_sizes(self) -> tuple[int, ...]:
+        """The smaller half of the batch sizes, where growing batches matter, and the largest: each takes a second."""
+        return (*self.batch_sizes[: len(self.batch_sizes) // 2 + 1], self.batch_sizes[-1])
+
+    def batch_schedule(self, batch_size: int) -> BatchSchedule:
+        """Batch sizes and learning rates in 50 pieces, at the examples of the optimal schedule of one batch size."""
+        if batch_size not in self._batch_schedules:
+            examples = batch_size * self.schedule(batch_size).steps
+            self._batch_schedules[batch_size] = optimal_batch_schedule(
+                self.problem, target=self.target, examples=examples, pieces=PIECES
+            )
+        return self._batch_schedules[batch_size]
 
     @property
     def targets(self) -> list[float]:

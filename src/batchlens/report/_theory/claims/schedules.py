@@ -100,6 +100,23 @@ def check_final_rates(batch_sizes: Sequence[float], rates: Sequence[float]) -> C
     )
 
 
+def check_batch_ramps(small: float, large: float) -> Claim:
+    """Shares of the steps that growing batches save at equal examples, at the smallest and the largest batch size."""
+    return Claim(
+        "batch_ramps",
+        "At equal examples a batch that grows saves steps where the learning rate would decay, and none at large "
+        "batches.",
+        "beyond the paper",
+        "Share of the steps of the optimal schedule of one batch size that batch sizes optimised along save, at the "
+        "examples of the smallest and of the largest batch size, power 0.",
+        f"{small:.1%} at the smallest; {large:.1%} at the largest",
+        f"above {NO_BENEFIT:.0%}; at most {NOTHING:.0%}",
+        *judge(
+            small > NO_BENEFIT and large <= NOTHING, small > large, "Little at the smallest, or some at the largest."
+        ),
+    )
+
+
 def _straightness(shares: FloatArray) -> float | None:
     """R^2 of a line through log learning rate over time, where it has left the cap; None where too little has."""
     decaying = np.flatnonzero((shares < DECAYED) & (shares > 0))
