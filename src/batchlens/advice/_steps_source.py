@@ -18,7 +18,8 @@ from scipy import stats
 from batchlens._arrays import FloatArray
 from batchlens._checks import require_path
 from batchlens.errors import BatchlensError
-from batchlens.scaling._critical import fit_curves, predict_curves, reached
+from batchlens.scaling._bend import fit_bends, predict_bends
+from batchlens.scaling._critical import reached
 from batchlens.scaling._intervals import CONFIDENCE
 from batchlens.scaling._resampling import resample
 from batchlens.scaling._runs import Run, collect_runs
@@ -26,7 +27,7 @@ from batchlens.scaling.curve import ScalingCurve
 from batchlens.scaling.fitting import fit
 from batchlens.sweep.results import SweepResult, read_sweep
 
-# Beyond this misfit (rms, relative) the hyperbola does not stand for the curve.
+# Beyond this misfit (rms, relative) the fitted curve does not stand for the curve.
 _MISFIT = 0.1
 
 
@@ -48,8 +49,9 @@ class StepsSource:
 
     @property
     def misfit(self) -> float:
-        """Of the hyperbola: rms of log steps."""
-        fitted = np.log(predict_curves(self.log_batch, *fit_curves(self.log_batch, self.log_steps[None])))[0]
+        """Of the fitted curve: rms of log steps."""
+        bends = fit_bends(self.log_batch, self.log_steps[None])
+        fitted = np.log(predict_bends(np.exp(self.log_batch), bends))[0]
         return float(np.sqrt(np.mean((fitted - self.log_steps) ** 2)))
 
     @property
@@ -60,10 +62,9 @@ class StepsSource:
     def steps(self, batch_sizes: FloatArray, noisy: bool = False) -> FloatArray:
         """Steps at batch sizes, one curve in each row."""
         rows = self.log_steps[None] if not noisy or self.noisy is None else self.noisy
-        wanted = np.log(batch_sizes)
         if self.is_fitted:
-            return predict_curves(wanted, *fit_curves(self.log_batch, rows))
-        return np.exp([np.interp(wanted, self.log_batch, row) for row in rows])
+            return predict_bends(batch_sizes, fit_bends(self.log_batch, rows))
+        return np.exp([np.interp(np.log(batch_sizes), self.log_batch, row) for row in rows])
 
 
 def find_source(curve: Any, optimizer: str | None, resamples: int, random: np.random.Generator) -> StepsSource:
@@ -76,7 +77,7 @@ def find_source(curve: Any, optimizer: str | None, resamples: int, random: np.ra
         return _of_curve(curve, resamples, random)
     if isinstance(curve, Mapping):
         return _of_curve(_choose(curve, optimizer), resamples, random)
-    runs = collect_runs(curve)
+    runs = collect_runs(curve).runs
     by_optimizer: dict[str, list[Run]] = {}
     for run in runs:
         by_optimizer.setdefault(run.optimizer, []).append(run)
@@ -143,7 +144,7 @@ def _of_runs(runs: list[Run], resamples: int, random: np.random.Generator) -> St
 def _of_curve(curve: ScalingCurve, resamples: int, random: np.random.Generator) -> StepsSource:
     """With log steps as uncertain as the intervals say, each side by itself."""
     if not any(curve.intervals):
-        return _of_runs(collect_runs(curve), resamples, random)
+        return _of_runs(collect_runs(curve).runs, resamples, random)
     log_batch, log_steps = _require_two(curve)
     ends = [ends for steps, ends in zip(curve.steps, curve.intervals, strict=True) if steps]
     below, above = (np.array([_side(ends[i], log, side) for i, log in enumerate(log_steps)]) for side in (0, 1))

@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import batchlens as bl
-from batchlens.cli.options import data_dir_option, json_option
+from batchlens.cli.options import data_dir_option, json_option, setting_option
 from batchlens.cli.progress import progress_bar
 from batchlens.cli.terminal import (
     DURATION,
     NUMBER,
     PRICE,
-    SETTING,
     WHOLE,
     WHOLES,
     columns_of,
     print_json,
     print_table,
     say,
-    settings_once,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--from", "from_batch", type=NUMBER, required=True, help="The batch size that the settings work at.")
 @click.option("--to", "to_batch", type=NUMBER, required=True, help="The batch size that is wanted.")
-@click.option("--set", "settings", type=SETTING, multiple=True, required=True,
-              help="A setting, such as learning_rate=0.1; once for each.")  # fmt: skip
+@setting_option
 @click.option("--critical-batch-size", type=NUMBER, help="B_crit of steps = S_min (1 + B_crit / B), as fit finds it.")
 @click.option("--measurement", type=click.Path(path_type=Path), help="A file of batchlens measure.")
 @click.option("--rule", help="Of the learning rate: linear, saturating, square_root, square_root_saturating, "
@@ -43,7 +40,7 @@ def transfer_command(
     optimizer: str,
     from_batch: float,
     to_batch: float,
-    settings: tuple[tuple[str, float], ...],
+    settings: dict[str, float],
     critical_batch_size: float | None,
     measurement: Path | None,
     rule: str | None,
@@ -60,11 +57,12 @@ def transfer_command(
           --set weight_decay=0.1 --critical-batch-size 1000
       batchlens transfer --optimizer momentum --from 64 --to 256 --set learning_rate=0.1 --set momentum=0.9
     """
-    given = settings_once(settings)
+    if not settings:
+        raise click.UsageError("--set must give at least one setting, got none.")
     try:
-        found = bl.transfer(given, optimizer, from_batch, to_batch, critical_batch_size, measurement, rule)
+        found = bl.transfer(settings, optimizer, from_batch, to_batch, critical_batch_size, measurement, rule)
     except ValueError as error:
-        raise ValueError(_as_settings(str(error), given)) from None
+        raise ValueError(_as_settings(str(error), settings)) from None
     if as_json:
         print_json(found.as_document())
         return
@@ -176,8 +174,7 @@ def _doublings(found: "bl.Plan") -> list[dict[str, Any]]:
 @click.argument("workload")
 @click.option("--batch-sizes", type=WHOLES, required=True, help="16,64,256 or 16..4096 for each doubling.")
 @click.option("--optimizer", default="momentum", show_default=True, help="sgd, momentum, adam, kfac, ...")
-@click.option("--set", "settings", type=SETTING, multiple=True,
-              help="A setting that matters for time; once for each.")  # fmt: skip
+@setting_option
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
               help="As published, or narrower.")  # fmt: skip
 @click.option("--steps", type=WHOLE, default=20, show_default=True, help="Timed at every batch size.")
@@ -192,7 +189,7 @@ def time_command(
     workload: str,
     batch_sizes: list[int],
     optimizer: str,
-    settings: tuple[tuple[str, float], ...],
+    settings: dict[str, float],
     out: Path | None,
     as_json: bool,
     **options: Any,
@@ -208,7 +205,7 @@ def time_command(
     """
     given = {name: value for name, value in options.items() if value is not None}
     with progress_bar("Timing") as advance:
-        found = bl.time_steps(workload, batch_sizes, optimizer, settings_once(settings), progress=advance, **given)
+        found = bl.time_steps(workload, batch_sizes, optimizer, settings, progress=advance, **given)
     if out is not None:
         from batchlens.advice._writing import write_table
 

@@ -1,6 +1,7 @@
 """One's own runs: batchlens fit."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click

@@ -135,26 +135,6 @@ class Price(Number):
             raise _bad(param, "a price with its unit, such as 2.5/h", value) from None
 
 
-class Setting(click.ParamType):  # type: ignore[type-arg]
-    """NAME=NUMBER."""
-
-    name = "name=number"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[str, float]:
-        name, equals, number = value.partition("=") if isinstance(value, str) else (*value[:1], "=", value[1])
-        if not name or not equals:
-            raise click.UsageError(f"--set must be NAME=NUMBER, got {value or 'nothing'}.")
-        return name, NUMBER.convert(number, param, context)
-
-
-def settings_once(settings: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """What --set gave, each setting once."""
-    names = [name for name, _ in settings]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise click.UsageError(f"--set must give a setting once, got {repeated[0]} {names.count(repeated[0])} times.")
-    return dict(settings)
-
-
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -164,7 +144,7 @@ def _bad(param: click.Parameter | None, wanted: str, got: object) -> click.Usage
 
 
 NUMBER, NUMBER_OR_TUNED, WHOLE, NUMBERS, WHOLES = Number(), NumberOrTuned(), Whole(), Numbers(), Numbers(whole=True)
-PART, DURATION, PRICE, SETTING = Part(), Duration(), Price(), Setting()
+PART, DURATION, PRICE = Part(), Duration(), Price()
 
 
 def print_json(document: Any) -> None:

@@ -18,7 +18,8 @@ from batchlens.optimizers import averaged
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percentiles
 from batchlens.report._page.numbers import frame_of, groups
 from batchlens.report._theory.study import Study
-from batchlens.scaling._critical import fit_curves, reached
+from batchlens.scaling._critical import reached
+from batchlens.scaling._hyperbola import fit_curves
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.sweep.results import SweepResult
 

@@ -20,7 +20,7 @@ from batchlens.report._page.frame import Badge, Cell, Section, render_table
 from batchlens.report._page.numbers import frame_of
 from batchlens.report._page.records import NOT_MEASURED, PanelPlan
 from batchlens.report._sweep import figures, thresholds
-from batchlens.report._sweep.page import estimate_words, target_words
+from batchlens.report._sweep.page import curve_words, target_words
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import DEFINITIONS
 from batchlens.sweep.results import SweepResult
@@ -233,7 +233,7 @@ def critical_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
     optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
     place = DEFINITIONS.index("fit")
     found = {
-        (name, curve.optimizer): estimate_words(curve)[place]
+        (name, curve.optimizer): curve_words(curve)[place]
         for name, sweep in measured.items()
         for curve in sweep.measured
     }
