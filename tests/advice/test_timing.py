@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import batchlens as bl
+from batchlens.advice import timing
 from batchlens.advice._memory import limited_memory, says_out_of_memory
 
 
@@ -93,18 +94,28 @@ def test_memory_can_be_limited_for_a_while() -> None:
 
 def test_real_steps_are_timed() -> None:
     told: list[tuple[int, int, str]] = []
-    times = bl.time_steps("digits", [32, 512, 4096], "adam", steps=3, progress=lambda *now: told.append(now))
-    assert times.batch_sizes == (32.0, 512.0, 4096.0)
+    times = bl.time_steps("digits", [8, 512, 8192], "adam", steps=5, progress=lambda *now: told.append(now))
+    assert times.batch_sizes == (8.0, 512.0, 8192.0)
     assert times.largest is None
-    assert told[-1] == (3, 3, "batch size 4,096")
+    assert told[-1] == (3, 3, "batch size 8,192")
 
 
-def test_the_largest_batch_that_fits_is_found() -> None:
-    pytest.importorskip("resource")
-    found = bl.time_steps("digits", [64, 1024, 2**18], steps=1, memory=60e6)
+def test_the_largest_batch_that_fits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are made up: 3,000 examples fit, each takes a millisecond."""
+    monkeypatch.setattr(timing, "_time", lambda *given: [0.01 + given[2] / 1000] if given[2] <= 3000 else None)
+    found = bl.time_steps("digits", [64, 1024, 2**18], steps=1)
     assert found.largest is not None
-    assert 1024 <= found.largest < 2**18
+    assert 3000 * (1 - 1 / 16) <= found.largest <= 3000
     assert found.batch_sizes == (64.0, 1024.0)
+    with pytest.raises(bl.BatchlensError, match="two batch sizes must fit into memory, got at most 2,"):
+        bl.time_steps("digits", [64, 2**18], steps=1)
+
+
+def test_a_real_step_that_does_not_fit_is_told_from_one_that_does() -> None:
+    pytest.importorskip("resource")
+    settings = {"learning_rate": 1e-6}
+    assert timing._time("digits", "sgd", 2**18, settings, 1, 60e6, None, {}) is None
+    assert timing._time("digits", "sgd", 64, settings, 2, 2e9, None, {}) is not None
 
 
 def test_steps_that_fail_for_another_reason_say_so() -> None:

@@ -116,8 +116,8 @@ def test_prices_are_read_with_their_unit(typed: str, hourly: float) -> None:
 
 def test_time_prints_and_writes_what_plan_reads(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "times.csv"
-    status, out, _ = run(f"time digits --batch-sizes 32,4096 --steps 2 --out {file} --json", capsys)
+    status, out, _ = run(f"time digits --batch-sizes 8,8192 --steps 5 --out {file} --json", capsys)
     assert status == 0
     document = json.loads(out)
-    assert [point["batch_size"] for point in document["points"]] == [32, 4096]
+    assert [point["batch_size"] for point in document["points"]] == [8, 8192]
     assert bl.StepTimes.read(file).seconds == tuple(point["seconds"] for point in document["points"])

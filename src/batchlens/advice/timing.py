@@ -56,7 +56,7 @@ def time_steps(
         progress: told after each batch size how many are done, of how many, and which was the last.
         options: others of `train`, such as size, device, threads and micro_batch.
 
-    >>> times = time_steps("digits", [64, 1024, 4096], steps=5)
+    >>> times = time_steps("digits", [8, 1024, 8192], steps=5)
     >>> times.throughput > 1000, times.largest is None
     (True, True)
     """
