@@ -238,6 +238,17 @@ def test_fit(run: Run, tmp_path: Path) -> None:
     assert (table.status, table.err) == (0, "")
     assert "sgd: critical batch size" in table.out
     assert "sgd: fastest batch size 1,024" in table.out
+    assert table.out.startswith("With sgd, the critical batch size is about 843 ")
+    assert fit["sentence"].startswith("With sgd, the critical batch size is about 843 ")
+    assert fit["fastest_range"][0] <= 1024 <= fit["fastest_range"][1]
+
+
+def test_fit_writes_a_page(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(RUNS)
+    command = f"fit {tmp_path / 'runs.csv'} --out {tmp_path / 'page'}"
+    assert f"Page: {tmp_path / 'page' / 'index.html'}" in run(command).out.replace("\n", "")
+    assert (tmp_path / "page" / "steps.csv").is_file()
+    assert run(f"{command} --json").document["page"] == str(tmp_path / "page" / "index.html")
 
 
 LOGS = Path(__file__).parent.parent / "scaling" / "logs"

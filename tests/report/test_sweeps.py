@@ -235,7 +235,7 @@ def test_files_and_their_numbers(sweep: SweepResult, tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     write_sweep_report(sweep, tmp_path, lambda *words: seen.append(words))
     plans = list(plan_panels(sweep))
-    assert seen == [(number, 5, plan.title) for number, (plan, _) in enumerate(plans, 1)]
+    assert seen == [(number, 9, plan.title) for number, (plan, _) in enumerate(plans, 1)]
     pictures = {f"{plan.slug}.{kind}" for plan, _ in plans for kind in ("svg", "png")}
     tables = {f"{plan.numbers}.csv" for plan, _ in plans}
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "critical.csv"} | pictures | tables
@@ -313,7 +313,7 @@ def test_every_number_of_an_unfinished_search_is_marked(tmp_path: Path) -> None:
     assert [row[2] for row in rows[8:]] == [mark] * 8
     for curve, (name, *numbers) in zip(found.measured, table_of(page, "critical"), strict=True):
         assert name == curve.optimizer
-        assert [number.endswith(mark) for number in numbers] == [name != "sgd"] * 4
+        assert [number.endswith(mark) for number in numbers] == [name != "sgd" and bool(number) for number in numbers]
     steps = read_rows(tmp_path / "report/steps.csv")
     assert [row["complete"] for row in steps] == [str(cell.result.complete) for cell in found.cells]
     critical = read_rows(tmp_path / "report/critical.csv")
@@ -331,7 +331,39 @@ def test_figures_of_an_unfinished_sweep_say_so(tmp_path: Path) -> None:
         assert "Unfinished: " in plan.caption
     begun = {"sgd", "momentum (unfinished)"}
     # The best of n trials is drawn at a batch size at which both searches are complete.
-    assert labels == {"steps": begun, "averaging": {"sgd"}, "learning-rates": begun, "best-of": {"sgd", "momentum"}}
+    assert labels == {
+        "steps": begun,
+        "fitted": begun,
+        "seconds": begun,
+        "averaging": {"sgd"},
+        "learning-rates": begun,
+        "best-of": {"sgd", "momentum"},
+    }
+
+
+def test_the_caption_of_averaging_says_what_was_found(tmp_path: Path) -> None:
+    """Half the steps at the smallest batch size, and more than without averaging at the largest."""
+
+    def fate(optimizer: str, batch_size: int, _: Random) -> tuple[Status, int]:
+        steps = 40 * (1 + 100 / batch_size)
+        return "reached", round(steps * (1 if optimizer == "sgd" else 0.5 if batch_size == 16 else 1.25))
+
+    found = fill(tmp_path / "sweep.sqlite", fate, optimizers=("sgd", "sgd+ema"))
+    (caption,) = [plan.caption for plan, _ in plan_panels(found) if plan.numbers == "averaging"]
+    assert caption.endswith("without averaging: sgd+ema takes 0.50 at 16 and 1.25 at 1,024.")
+
+
+def test_time_to_the_target_is_that_of_the_steps(sweep: SweepResult) -> None:
+    """Every made-up run takes a second."""
+    for curve in sweep.measured:
+        for cell in curve.cells:
+            runs = [*cell.result.members, *cell.result.repeats]
+            assert cell.steps is not None
+            assert cell.seconds == pytest.approx(cell.steps * np.median([1 / run.steps_taken for run in runs]))
+        least = min(curve.cells, key=lambda cell: cell.seconds or math.inf)
+        assert curve.fastest == least.batch_size
+        assert curve.fastest_range is not None
+        assert curve.fastest_range[0] <= curve.fastest <= curve.fastest_range[1]
 
 
 def test_a_finished_sweep_has_no_such_marks(sweep: SweepResult, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A figure is drawn from rows, which a report also writes as CSV.  Columns of every one: optimizer, kind, batch_size, the
 value (steps or seconds), low, high.  Kinds: "measured"; "fitted", with the ends of the 95% band; "perfect", the line of
-perfect scaling; "critical" and "fastest", a batch size without a value, whose ends are batch sizes too.
+perfect scaling; "critical" and "fastest", a batch size without a value, whose ends are batch sizes too.  Rows of a
+sweep also say whether they are complete.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,10 +114,12 @@ def _draw(ax: "Axes", rows: list[Row], value: str, looks: Looks | None) -> "Axes
     for place, name in enumerate(names):
         colour, _, marker = looks[name] if looks else _look(place)
         mine = [row for row in rows if row["optimizer"] == name]
-        _draw_points(ax, mine, value, colour, marker)
+        unfinished = "" if all(row.get("complete", True) for row in mine) else " (unfinished)"
+        _draw_points(ax, mine, value, colour, marker, f"measured{unfinished}")
         _draw_curve(ax, mine, value, colour)
         _mark_size(ax, mine, colour, _TOP - _APART * place)
-        lines.append(Line([], [row[value] for row in mine if row["kind"] == "fitted"], name, colour, "-", marker))
+        heights = [row[value] for row in mine if row["kind"] == "fitted"]
+        lines.append(Line([], heights, f"{name}{unfinished}", colour, "-", marker))
     ax.grid(True, alpha=0.2)
     if len(names) > 1:
         label_ends(ax, lines)
@@ -125,7 +128,7 @@ def _draw(ax: "Axes", rows: list[Row], value: str, looks: Looks | None) -> "Axes
     return ax
 
 
-def _draw_points(ax: "Axes", rows: list[Row], value: str, colour: str, marker: str) -> None:
+def _draw_points(ax: "Axes", rows: list[Row], value: str, colour: str, marker: str, label: str) -> None:
     points = [row for row in rows if row["kind"] == "measured"]
     reached = [row for row in points if row[value] is not None]
     for row in reached:
@@ -133,7 +136,7 @@ def _draw_points(ax: "Axes", rows: list[Row], value: str, colour: str, marker: s
             high = ax.get_ylim()[1] if row["high"] is None else row["high"]
             ax.plot([row["batch_size"]] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
     heights = [row[value] for row in reached]
-    ax.plot([row["batch_size"] for row in reached], heights, marker, color=colour, label="measured")
+    ax.plot([row["batch_size"] for row in reached], heights, marker, color=colour, label=label)
     missed = [row["batch_size"] for row in points if row[value] is None]
     ax.plot(missed, [0.03] * len(missed), "x", color=colour, transform=ax.get_xaxis_transform())
 

@@ -171,6 +171,7 @@ PANELS: tuple[PanelPlan[Study], ...] = (
             ("a", "knee", "Where the line of perfect scaling and the plateau meet. Hollow markers are bounds."),
             ("b", "overhead", "The largest batch whose steps exceed perfect scaling by at most 20%."),
             ("c", "fit", "B_crit of the least-squares fit steps = S_min (1 + B_crit / B)."),
+            ("d", "bend", "The same with the sharpness fitted too: steps = S_min (1 + (B_crit / B)^a)^(1/a)."),
         )
     ),
     PanelPlan(
