@@ -17,7 +17,9 @@ import batchlens
 
 PACKAGE = "batchlens"
 
-BASE = {"_arrays", "_drawing", "_results", "_shapes", "_grid", "_checks", "errors", "_extras", "optimizers"}
+BASE = {
+    "_arrays", "_drawing", "_results", "_shapes", "_grid", "_checks", "errors", "_extras", "_notation", "optimizers",
+}  # fmt: skip
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "_checks": {"_arrays"},
@@ -26,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "_results": set(),
     "_shapes": {"_arrays"},
     "_grid": set(),
+    "_notation": set(),
     "optimizers": set(),
     "_extras": {"errors"},
     "scaling": BASE,
@@ -36,13 +39,15 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
     "curvature": {"theory", "training", "kfac", "scaling"} | BASE,
+    "prediction": {"curvature", "training", "theory", "scaling"} | BASE,
     "advice": {"sweep", "theory", "training", "scaling"} | BASE,
-    "report": {"advice", "curvature", "sweep", "theory", "scaling"} | BASE,
-    "cli": {"report", "advice", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
+    "report": {"advice", "prediction", "curvature", "sweep", "theory", "scaling"} | BASE,
+    "explorer": {"sweep", "theory", "scaling"} | BASE,
+    "cli": {"explorer", "report", "advice", "prediction", "curvature", "sweep", "training", "theory", "scaling"} | BASE,
     "__main__": {"cli"},
 }
 TORCH_FREE = (
-    *("_checks", "errors", "scaling", "theory", "report", "sweep._store", "sweep._curves"),
+    *("_checks", "errors", "scaling", "theory", "report", "explorer", "sweep._store", "sweep._curves"),
     *("monitor.monitor", "monitor._estimator", "monitor.noise_estimate", "curvature.measurement"),
     *("advice.transfer", "advice.plan"),
 )

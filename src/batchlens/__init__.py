@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from batchlens.curvature.measuring import measure
     from batchlens.curvature.tracking import measure_training
     from batchlens.errors import BatchlensError
+    from batchlens.explorer.exploring import Explorer, explore, export_explorer
     from batchlens.kfac import KFAC
     from batchlens.monitor.monitor import Monitor
     from batchlens.monitor.noise_estimate import NoiseEstimate
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     )
     from batchlens.theory.hitting import HittingTime, hitting_time, steps_to_target
     from batchlens.theory.problem import NoisyQuadratic
+    from batchlens.theory.reading import read_problem
     from batchlens.theory.ready_made import ready_made_schedule, tune_ready_made
     from batchlens.theory.rule import UpdateRule
     from batchlens.theory.schedules import Schedule, best_schedule, optimal_schedule
@@ -66,6 +68,7 @@ __all__ = [
     "BestRisk",
     "CriticalBatchSize",
     "Dataset",
+    "Explorer",
     "Fit",
     "FittedRuns",
     "HittingTime",
@@ -97,6 +100,8 @@ __all__ = [
     "best_schedule",
     "convergence_rate",
     "critical_batch_size",
+    "explore",
+    "export_explorer",
     "find_workload",
     "fit",
     "hitting_time",
@@ -110,6 +115,7 @@ __all__ = [
     "optimal_schedule",
     "plan",
     "read_measurement",
+    "read_problem",
     "read_sweep",
     "ready_made_schedule",
     "reproduce",
@@ -157,10 +163,12 @@ _NAMES_BY_MODULE = {
     ],
     "theory.hitting": ["HittingTime", "hitting_time", "steps_to_target"],
     "theory.problem": ["NoisyQuadratic"],
+    "theory.reading": ["read_problem"],
     "theory.ready_made": ["ready_made_schedule", "tune_ready_made"],
     "theory.rule": ["UpdateRule"],
     "theory.schedules": ["Schedule", "best_schedule", "optimal_schedule"],
     "theory.tuning": ["BestRisk", "Tuned", "best_risk", "scaling_curve", "tune"],
+    "explorer.exploring": ["Explorer", "explore", "export_explorer"],
     "kfac": ["KFAC"],
     "curvature.measurement": ["Measurement", "Moment", "read_measurement"],
     "curvature.measuring": ["measure"],

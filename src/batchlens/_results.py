@@ -1,5 +1,6 @@
 """What every result has in common, so that it is at home in a notebook."""
 
+import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -54,3 +55,16 @@ def axes_or_new(ax: "Axes | None") -> "Axes":
 def short(number: float) -> float:
     """An int where the number is whole: 64, not 64.0."""
     return int(number) if number == int(number) else number
+
+
+def finite(document: Any) -> Any:
+    """A document for JSON, which has no infinity: what has diverged is None.
+
+    >>> finite({"risk": [1.0, float("inf")]})
+    {'risk': [1.0, None]}
+    """
+    if isinstance(document, dict):
+        return {key: finite(entry) for key, entry in document.items()}
+    if isinstance(document, list):
+        return [finite(entry) for entry in document]
+    return None if isinstance(document, float) and not math.isfinite(document) else document

@@ -3,7 +3,6 @@
 Heavy imports stay inside the commands, so that `batchlens --help` answers at once.
 """
 
-import re
 import sys
 import warnings
 from typing import Any, NoReturn
@@ -11,8 +10,10 @@ from typing import Any, NoReturn
 import click
 
 from batchlens import __version__
+from batchlens._notation import as_typed
 from batchlens.cli.advising import plan_command, time_command, transfer_command
 from batchlens.cli.data import data_group
+from batchlens.cli.exploring import explore_command
 from batchlens.cli.fitting import fit_command
 from batchlens.cli.measuring import measure_command
 from batchlens.cli.sweeping import merge_command, report_command, sweep_command
@@ -48,6 +49,7 @@ for command in (
     plan_command,
     time_command,
     data_group,
+    explore_command,
 ):
     cli.add_command(command)
 
@@ -64,8 +66,7 @@ def main() -> NoReturn:
     except click.UsageError as error:
         _fail(error.format_message(), 2)
     except (ValueError, TypeError) as error:
-        message = re.sub(r"`(\w+)`", lambda name: _as_typed(name[1]), str(error))
-        _fail(message, 2)
+        _fail(as_typed(str(error)), 2)
     except BatchlensError as error:
         _fail(str(error), 1)
     except OSError as error:  # where standard output goes
@@ -89,11 +90,6 @@ class _Warnings:
         if str(message) not in self._said:
             self._said.add(str(message))
             click.echo(f"batchlens: {_one_line(str(message))}", err=True)
-
-
-def _as_typed(name: str) -> str:
-    """What an argument of the library is called on the command line."""
-    return {"workload": "WORKLOAD", "settings": "--set"}.get(name, "--" + name.replace("_", "-"))
 
 
 def _fail(message: str, status: int) -> NoReturn:

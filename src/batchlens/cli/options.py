@@ -30,6 +30,13 @@ def problem_options(command: _Command) -> _Command:
     return command
 
 
+problem_file_option = click.option(
+    "--problem", type=click.Path(path_type=Path), default=None,
+    help="A spectrum as CSV (curvature, and if there are any noise, initial, count), or what batchlens measure wrote, "
+    "in place of --dim and --exponent; put into --bins where it has more entries.",
+)  # fmt: skip
+
+
 def rule_options(required: bool) -> Callable[[_Command], _Command]:
     """The options that spell out an update rule."""
 

@@ -1,12 +1,16 @@
 """How the command line reads numbers and prints results."""
 
 import json
-import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
+
+from batchlens._notation import Unreadable, parse_number, parse_numbers, parse_whole
+from batchlens._results import finite
+
+_T = TypeVar("_T")
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]
@@ -15,10 +19,7 @@ class Number(click.ParamType):  # type: ignore[type-arg]
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> float:
-        try:
-            return float(value)
-        except ValueError:
-            raise _bad(param, "a number", value) from None
+        return _read(parse_number, value, param)
 
 
 class NumberOrTuned(Number):
@@ -37,17 +38,7 @@ class Whole(click.ParamType):  # type: ignore[type-arg]
     name = "whole"
 
     def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else int(value)
-        except ValueError:
-            pass
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not number.is_integer():
-            raise _bad(param, "a whole number", value)
-        return int(number)
+        return _read(parse_whole, value, param)
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]
@@ -61,21 +52,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> list[float]:
         if isinstance(value, list):
             return value
-        kind = Whole() if self.whole else Number()
-        numbers: list[float] = []
-        for part in value.split(","):
-            first, dots, last = part.partition("..")
-            low = kind.convert(first, param, context)
-            if not dots:
-                numbers.append(low)
-                continue
-            high = kind.convert(last, param, context)
-            if not 0 < low <= high < math.inf:
-                raise _bad(param, "LOW..HIGH with 0 < LOW <= HIGH", part)
-            while low <= high:
-                numbers.append(low)
-                low *= 2
-        return numbers
+        return _read(lambda text: parse_numbers(text, self.whole), value, param)
 
 
 class Names(click.ParamType):  # type: ignore[type-arg]
@@ -138,6 +115,13 @@ class Price(Number):
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+def _read(parse: Callable[[Any], _T], value: Any, param: click.Parameter | None) -> _T:
+    try:
+        return parse(value)
+    except Unreadable as error:
+        raise _bad(param, error.wanted, error.got) from None
+
+
 def _bad(param: click.Parameter | None, wanted: str, got: object) -> click.UsageError:
     option = param.opts[0] if param else "value"
     return click.UsageError(f"{option} must be {wanted}, got {got or 'nothing'}.")
@@ -149,15 +133,7 @@ PART, DURATION, PRICE = Part(), Duration(), Price()
 
 def print_json(document: Any) -> None:
     """One JSON document on standard output; JSON has no infinity, so what has diverged is null."""
-    click.echo(json.dumps(_finite(document)))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    click.echo(json.dumps(finite(document)))
 
 
 def print_table(title: str, columns: dict[str, list[Any]]) -> None:

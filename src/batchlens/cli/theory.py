@@ -1,6 +1,5 @@
 """What the theory answers: risk, steps, schedule, reproduce."""
 
-import math
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import batchlens as bl
-from batchlens.cli.options import json_option, problem_options, rule_options
+from batchlens.cli.options import json_option, problem_file_option, problem_options, rule_options
 from batchlens.cli.progress import progress_bar, track, waiting
 from batchlens.cli.terminal import (
     NUMBER,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
               help="Precondition by H^-POWER, in [0, 1].")  # fmt: skip
 @click.option("--batch-size", type=NUMBER, required=True, help="Examples a step, above 0.")
 @click.option("--steps", type=WHOLES, required=True, help="Step counts: 10,1000 or 1..1024.")
+@problem_file_option
 @problem_options
 @json_option
 def risk_command(
@@ -72,6 +72,7 @@ def risk_command(
               help="Precondition by H^-POWER, in [0, 1]; one or several.")  # fmt: skip
 @click.option("--batch-sizes", type=NUMBERS, required=True, help="4,16,64 or 4..4096 for each doubling.")
 @click.option("--target", type=NUMBER, required=True, help="Risk to reach, above 0.")
+@problem_file_option
 @problem_options
 @json_option
 def steps_command(
@@ -102,25 +103,14 @@ def steps_command(
         raise click.UsageError(
             "--momentum, --nesterov and --averaging go with --learning-rate; --optimizer tunes them."
         )
-    for size in batch_sizes:
-        if not 0 < size < math.inf:
-            raise click.UsageError(f"--batch-sizes must be finite and above 0, got {size:g}.")
     quadratic = _problem(**problem)
-    sizes = sorted(set(batch_sizes))
     rules: list[tuple[Any, float]] = list(product(optimizers or (), power))
     if learning_rate is not None:  # a rule has its own power
         rules = [(bl.UpdateRule(learning_rate, momentum, nesterov, averaging, each), 0.0) for each in power]
-    curves: list[bl.ScalingCurve] = []
-    total = len(rules) * len(sizes)
+    from batchlens.theory._curves import scaling_curves
+
     with progress_bar("Tuning") as tell:
-
-        def advance(done: int, _: int, what: str) -> None:
-            tell(len(curves) * len(sizes) + done, total, what)
-
-        for rule, each in rules:
-            curves.append(bl.scaling_curve(quadratic, rule, sizes, target, each, progress=advance))
-    if optimizers is not None and all(steps is None for curve in curves for steps in curve.steps):
-        raise click.UsageError(f"--target must be within reach of 1e12 steps, got {target:g}.")
+        curves = scaling_curves(quadratic, rules, batch_sizes, target, tell)
     if as_json:
         print_json({"curves": [curve.as_document() for curve in curves]})
         return
@@ -139,6 +129,7 @@ def steps_command(
 @click.option("--max-learning-rate", type=NUMBER,
               help="Cap on every piece; by default the largest stable constant rate, as in the paper.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Also the steps of ready-made schedules, their peaks tuned.")
+@problem_file_option
 @problem_options
 @json_option
 def schedule_command(
@@ -220,8 +211,11 @@ def reproduce_command(out: Path, target: float, evidence: Path | None, as_json: 
     say(f"Page: {found.page}")
 
 
-def _problem(dim: int, exponent: float, bins: int, rounding: Any) -> "NoisyQuadratic":
-    if bins < 0:
-        raise click.UsageError(f"--bins must be at least 0, got {bins}.")
-    problem = bl.NoisyQuadratic.power_law(dim, exponent)
-    return problem if bins == 0 else problem.binned(bins, rounding)
+def _problem(dim: int, exponent: float, bins: int, rounding: Any, problem: Path | None) -> "NoisyQuadratic":
+    from batchlens.theory._quantised import power_law, quantised
+
+    if problem is None:
+        return power_law(dim, exponent, bins, rounding)
+    if (dim, exponent) != (10_000, 1.0):
+        raise click.UsageError("--problem has its own curvatures; leave out --dim and --exponent.")
+    return quantised(bl.read_problem(problem), bins, rounding)

@@ -112,11 +112,21 @@ class Cell:
 
     def probe(self, point: FloatArray, steps: int) -> list[Basin]:
         """The neighbouring basins of a point, across the ripples that momentum makes."""
-        tuned = self.free[1]
-        along, beside, none = np.meshgrid(_ALONG, _BESIDE if tuned else 0.0, 0.0, indexing="ij")
-        growth = np.logaddexp(0.0, -point[0]) - np.logaddexp(0.0, -(point[0] + along))  # of the learning rate
-        points = point + np.stack([along, beside - growth if tuned else none, none], axis=-1)
+        points = self._beside(point, _BESIDE if self.free[1] else np.zeros(1))
         return self.refine(list(self._lowest(self.lanes, points, steps, 2 * _BASINS)), steps)
+
+    def across_ripples(self, point: FloatArray, steps: int) -> FloatArray:
+        """The lowest point along the line through a point on which the ripples lie; the point itself, where it is."""
+        points = np.concatenate([point[None], self._beside(point, np.zeros(1)).reshape(-1, 3)])
+        lowest: FloatArray = points[np.argmin(scan(*self.lanes, self.nesterov, steps, points))]
+        return lowest
+
+    def _beside(self, point: FloatArray, beside: FloatArray) -> FloatArray:
+        """Points along the line of equal effective learning rate through a point, and beside that line."""
+        along, across, none = np.meshgrid(_ALONG, beside, 0.0, indexing="ij")
+        growth = np.logaddexp(0.0, -point[0]) - np.logaddexp(0.0, -(point[0] + along))  # of the learning rate
+        points: FloatArray = point + np.stack([along, across - growth if self.free[1] else none, none], axis=-1)
+        return points
 
     def _lowest(self, lanes: Lanes, points: FloatArray, steps: int, most: int) -> FloatArray:
         """The best local minima of a three-dimensional grid of points, `most` at the most."""

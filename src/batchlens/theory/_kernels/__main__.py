@@ -1,5 +1,6 @@
 """`python -m batchlens.theory._kernels` compiles every kernel, so that the machine code is on disk."""
 
+from batchlens.theory._by_coordinate import risk_by_coordinate
 from batchlens.theory.batch_schedules import best_batch_schedule
 from batchlens.theory.dynamics import risk, risk_path, steady_state_risk
 from batchlens.theory.hitting import steps_to_target
@@ -14,6 +15,7 @@ def warm_up() -> None:
     problem = NoisyQuadratic.power_law(dim=2)
     rule = UpdateRule(learning_rate=0.5)
     risk(problem, rule, batch_size=1, steps=[1])
+    risk_by_coordinate(problem, rule, batch_size=1, steps=[1])
     risk_path(problem, rule, batch_size=1, lengths=[1])
     steady_state_risk(problem, rule, batch_size=1)
     steps_to_target(problem, rule, batch_size=1, target=1.0)

@@ -98,6 +98,38 @@ def sum_risk(
 
 
 @kernel
+def risk_by_coordinate(
+    rates: FloatArray,
+    rate_tails: FloatArray,
+    start_weights: FloatArray,
+    noise_weights: FloatArray,
+    momentum: float,
+    nesterov: bool,
+    averaging: float,
+    steps: IntArray,
+) -> FloatArray:
+    """`sum_risk` before the sum: start and noise (first axis), step count, coordinate."""
+    n = rates.size
+    weights = in_lanes(start_weights, noise_weights)
+    found = np.empty((2, steps.size, n))
+    table = np.empty((MOST_LEVELS, MAP_SIZE, LANES))
+    begin, states = np.empty((STATE_SIZE, LANES)), np.empty((STATE_SIZE, LANES))
+    most = digits(steps.max())
+    for block in range(weights.shape[0]):
+        set_out(rates, rate_tails, momentum, nesterov, averaging, block, table[0], begin)
+        levels = fill_table(most, table)
+        for j in range(steps.size):
+            copy_states(begin, states)
+            follow(table, levels, steps[j], 1.0, states)
+            risks = np.zeros((2, LANES))
+            weigh(weights[block], states, risks)
+            for i in range(min(LANES, n - block * LANES)):
+                found[0, j, block * LANES + i] = risks[0, i]
+                found[1, j, block * LANES + i] = risks[1, i]
+    return found
+
+
+@kernel
 def sum_risk_path(
     rates: FloatArray,
     rate_tails: FloatArray,
