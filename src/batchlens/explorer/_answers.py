@@ -34,7 +34,7 @@ class Answers:
     A training is shown at `moments` step counts, up to twice those to the target, in `bands` of curvature.
     """
 
-    def __init__(self, files: Files, moments: int = 48, bands: int = 64) -> None:
+    def __init__(self, files: Files, moments: int = 56, bands: int = 128) -> None:
         self.files = files
         self._moments, self._bands = moments, bands
         self._remembered: OrderedDict[Any, Any] = OrderedDict()

@@ -10,38 +10,57 @@ from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
 
+# Step counts that each moment stands for: momentum's oscillations are quicker than moments follow each other.
+_AROUND = 3
+# Up to this number of entries a problem is seen entry by entry, or by a number of entries; beyond, by curvature.
+_FEW = 128
+
+
 def picture(
     problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, moments: IntArray, bands: int
 ) -> dict[str, Any]:
-    """For each band of curvature, the largest first: its parts of the risk at every moment, in thousandths.
+    """For each band of curvature, the largest first: its parts of the risk around every moment, in thousandths.
 
     >>> import batchlens as bl
-    >>> seen = picture(NoisyQuadratic.power_law(2), bl.UpdateRule(1.0), 1, np.array([0, 1]), bands=2)
+    >>> seen = picture(NoisyQuadratic.power_law(2), bl.UpdateRule(1.0), 1, np.array([1]), bands=2)
     >>> seen["curvature"], seen["learning"], seen["noise"]
-    ([1.0, 0.5], [[667, 333], [0, 91]], [[0, 0], [727, 182]])
+    ([1.0, 0.5], [[0, 91]], [[727, 182]])
     """
-    left, noise = risk_by_coordinate(problem, rule, batch_size, moments)
+    steps = _around(moments)
+    left, noise = risk_by_coordinate(problem, rule, batch_size, steps.reshape(-1))
     order = np.argsort(-problem.curvature, kind="stable")
-    band = _bands(problem.curvature[order], bands)
-    starts = np.flatnonzero(np.diff(band, prepend=-1))
-    with np.errstate(over="ignore", invalid="ignore"):
-        totals = (left + noise).sum(axis=1, keepdims=True)
+    starts = _first_of_bands(problem.curvature[order], bands)
     count = np.add.reduceat(problem.count[order], starts)
     curvature = np.add.reduceat((problem.count * problem.curvature)[order], starts) / count
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean_left, mean_noise = (part.reshape(*steps.shape, -1).sum(axis=1)[:, order] for part in (left, noise))
+        totals = (mean_left + mean_noise).sum(axis=1, keepdims=True)
     return {
         "curvature": [float(f"{value:.4g}") for value in curvature],
         "coordinates": [float(f"{value:.6g}") for value in count],
-        "learning": _thousandths(left[:, order], totals, starts),
-        "noise": _thousandths(noise[:, order], totals, starts),
+        "learning": _thousandths(mean_left, totals, starts),
+        "noise": _thousandths(mean_noise, totals, starts),
     }
 
 
-def _bands(curvature: FloatArray, bands: int) -> IntArray:
-    """To which band each of falling curvatures belongs, equal parts of the logarithmic range."""
+def _around(moments: IntArray) -> IntArray:
+    """Some step counts around each moment, halfway to its neighbours at the most."""
+    if moments.size == 1:
+        return moments[:, None]
+    factor = (moments[-1] / moments[0]) ** (0.5 / (moments.size - 1))
+    spread = factor ** np.linspace(-0.8, 0.8, _AROUND)
+    steps: IntArray = np.maximum(np.rint(moments[:, None] * spread), 1).astype(np.int64)
+    return steps
+
+
+def _first_of_bands(curvature: FloatArray, bands: int) -> IntArray:
+    """Where each band of falling curvatures begins: a number of entries alike, or of many entries parts of log h."""
+    if curvature.size <= _FEW:
+        return np.arange(0, curvature.size, -(-curvature.size // bands))
     logs = np.log(curvature)
     width = (logs[0] - logs[-1]) / bands or 1.0
-    band: IntArray = np.minimum(((logs[0] - logs) / width).astype(np.int64), bands - 1)
-    return band
+    band = np.minimum(((logs[0] - logs) / width).astype(np.int64), bands - 1)
+    return np.flatnonzero(np.diff(band, prepend=-1))
 
 
 def _thousandths(risks: FloatArray, totals: FloatArray, starts: IntArray) -> list[list[int]]:

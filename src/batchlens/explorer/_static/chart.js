@@ -51,7 +51,7 @@ function range(first, last, step) {
 /** A tick's label: 0.01, 10,000, 10⁷. */
 export function tickLabel(value) {
   const decade = Math.log10(value);
-  if (Number.isInteger(decade) && (decade > 5 || decade < -4)) {
+  if (Number.isInteger(decade) && (decade > 5 || decade < -3)) {
     const digits = [...String(Math.abs(decade))].map((digit) => SUPERSCRIPTS[digit]).join("");
     return `10${decade < 0 ? "⁻" : ""}${digits}`;
   }
@@ -91,7 +91,7 @@ export function spread(heights, gap) {
 /**
  * Draws a chart and returns its scales and frame, for what is drawn on top.
  *
- * lines: { points: [[x, y]], look, label, dots }; look is a class of the style sheet. rules: { x or y, look, label }.
+ * lines: { points: [[x, y]], look, label, dots, titles }; look is a class of the style sheet. rules: { x or y, look, label }.
  */
 export function drawChart(element, { x, y, lines = [], rules = [], height, right, left = 58, top = 8, bottom = 42 }) {
   const width = element.clientWidth || 600;
@@ -99,11 +99,19 @@ export function drawChart(element, { x, y, lines = [], rules = [], height, right
   const scales = { x: makeScale(x, frame.left, frame.right), y: makeScale(y, frame.bottom, frame.top) };
   element.setAttribute("viewBox", `0 0 ${width} ${height}`);
   element.setAttribute("height", height);
-  const parts = [...axisParts(x, y, frame, scales, height), ...rules.map((rule) => ruleParts(rule, frame, scales))];
-  for (const line of lines) parts.push(lineParts(line, scales));
+  const parts = [clip(element, frame), ...axisParts(x, y, frame, scales, height),
+    ...rules.map((rule) => ruleParts(rule, frame, scales))];
+  const drawn = svg("g", { "clip-path": `url(#${element.id}-frame)` });
+  drawn.append(...lines.map((line) => lineParts(line, scales)));
+  parts.push(drawn);
   if (right > 60) parts.push(...endLabels(lines, frame, scales));
   element.replaceChildren(...parts);
   return { frame, scales, width };
+}
+
+function clip({ id }, { left, right, top, bottom }) {
+  return svg("clipPath", { id: `${id}-frame` },
+    svg("rect", { x: left - 5, y: top - 5, width: Math.max(right - left, 0) + 10, height: bottom - top + 5 }));
 }
 
 function axisParts(x, y, frame, scales, height) {
@@ -135,15 +143,16 @@ function ruleParts(rule, frame, scales) {
     : { x1: scales.x(rule.x), x2: scales.x(rule.x), y1: frame.top, y2: frame.bottom };
   const group = svg("g", { class: `rule ${rule.look ?? ""}` }, svg("line", at));
   if (rule.label) {
+    const crowded = at.x1 + 5 + 7 * rule.label.length > frame.right;
     const place = rule.x === undefined
       ? { x: frame.left + 6, y: at.y1 - 5 }
-      : { x: at.x1 + 5, y: frame.top + 11 };
+      : { x: at.x1 + (crowded ? -5 : 5), y: frame.top + 11, "text-anchor": crowded ? "end" : "start" };
     group.append(svg("text", place, rule.label));
   }
   return group;
 }
 
-function lineParts({ points, look, dots }, scales) {
+function lineParts({ points, look, dots, titles }, scales) {
   const at = points.map(([x, y]) => (y === null || !(y > -Infinity) ? null : [scales.x(x), scales.y(y)]));
   let path = "";
   let open = false;
@@ -152,13 +161,20 @@ function lineParts({ points, look, dots }, scales) {
     open = Boolean(place);
   }
   const group = svg("g", { class: `line ${look}` }, svg("path", { d: path || "M0 0" }));
-  if (dots) group.append(...at.filter(Boolean).map(([cx, cy]) => svg("circle", { cx, cy, r: dots })));
+  at.forEach((place, i) => {
+    if (dots && place) {
+      const dot = svg("circle", { cx: place[0], cy: place[1], r: dots });
+      if (titles) dot.append(svg("title", {}, titles[i]));
+      group.append(dot);
+    }
+  });
   return group;
 }
 
 function endLabels(lines, frame, scales) {
   const named = lines.filter((line) => line.label && line.points.some(([, y]) => y !== null));
-  const ends = named.map((line) => scales.y(line.points.findLast(([, y]) => y !== null)[1]));
+  const inside = (y) => Math.min(Math.max(y, frame.top), frame.bottom);
+  const ends = named.map((line) => inside(scales.y(line.points.findLast(([, y]) => y !== null)[1])));
   return spread(ends, 17).map((y, i) => svg("g", { class: `end ${named[i].look}` },
     svg("path", { d: `M${frame.right + 6} ${y}h14` }),
     svg("text", { x: frame.right + 25, y: y + 4 }, named[i].label)));

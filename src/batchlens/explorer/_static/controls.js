@@ -78,7 +78,7 @@ export function showControls(state, stops, file) {
   for (const name in stops) {
     const [field, slider] = [byId(name), byId(`${name}-slider`)];
     if (document.activeElement !== field) field.value = state[name];
-    if (state[name] !== "") slider.value = nearest(stops[name], +state[name]);
+    slider.value = state[name] === "" ? 0 : nearest(stops[name], +state[name]);
     slider.setAttribute("aria-valuetext", state[name] || "off");
   }
   for (const name of ["bins", "rounding", "batch_sizes"]) {

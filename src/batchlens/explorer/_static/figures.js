@@ -25,6 +25,7 @@ export function drawSteps(element, curves, chosen, size, overlays, target) {
     look: lookOf(curve, curves) + (curve === chosen ? " chosen" : ""),
     label: curveName(curve),
     dots: 3.2,
+    titles: curve.points.map((point) => `${curveName(curve)}: ${whole(point.steps ?? 0)} steps at ${whole(point.batch_size)}`),
   }));
   const wide = element.clientWidth >= NARROW;
   const measured = overlays.flatMap((overlay) => overlay.curves);

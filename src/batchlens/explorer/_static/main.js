@@ -13,6 +13,7 @@ import { drawSpectrum, drawTraining, showMoment } from "./spectrum.js";
 import { questionOf, readState, writeState } from "./state.js";
 import { curveName, nearOne, sentenceOf, short, whole } from "./words.js";
 
+const REST = 100; // milliseconds without a change before curves are refined
 const facts = JSON.parse(byId("facts").textContent);
 const known = new Map(facts.files.map((file) => [file.file, file]));
 const defaults = firstState();
@@ -71,10 +72,11 @@ async function follow() {
         if (kept) show(question, key, kept);
         else if (shown) show(question, key, await ask("steps", { ...question, near: shown.curves }, mine));
         else show(question, key, await ask("steps", question, mine));
-      }
-      await lookAtTraining(mine);
+      } else showCurves();
       showError("");
-      drawn(mine);
+      drawn(mine, "curves");
+      await lookAtTraining(mine);
+      drawn(mine, "training");
     } catch (error) {
       if (!fail(error) && mine === turn) {
         asking = false;
@@ -95,11 +97,13 @@ async function settle(mine) {
   try {
     if (!shown.exact) {
       byId("status").textContent = "Refining";
+      await rest(); // on one core the server would keep the browser from its frame
+      if (mine !== turn) return;
       const answer = await ask("steps", question, mine, abort.signal);
       if (mine !== turn) return;
       show(question, key, answer);
+      drawn(mine, "exact");
       await lookAtTraining(mine, abort.signal);
-      drawn(mine);
     }
     byId("status").textContent = "Exact";
     remember(key, { curves: shown.curves, problem: shown.problem, exact: true });
@@ -133,8 +137,16 @@ function fail(error) {
 }
 
 /** Tells whoever measures how long things take that a change is on the screen. */
-function drawn(mine) {
-  document.dispatchEvent(new CustomEvent("batchlens:drawn", { detail: { turn: mine, exact: shown.exact } }));
+function drawn(mine, what) {
+  document.dispatchEvent(new CustomEvent("batchlens:drawn", { detail: { turn: mine, what } }));
+}
+
+/** A moment after what has been drawn is on the screen. */
+function rest() {
+  return new Promise((resolve) => {
+    const frame = document.hidden ? setTimeout : requestAnimationFrame;
+    frame(() => setTimeout(resolve, REST));
+  });
 }
 
 /** The chosen curve and point: those of the state, or the nearest that there are. */
@@ -184,9 +196,7 @@ async function lookAtTraining(mine, signal) {
     }
     shown.about = point;
   }
-  showCurves();
   showTraining(true);
-  return point;
 }
 
 function showTraining(anew = false) {

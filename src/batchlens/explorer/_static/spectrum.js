@@ -13,10 +13,10 @@ export function drawTraining(element, risk, steps, target, moment) {
   const top = Math.max(...risk.risk.filter(Number.isFinite));
   const y = around([...risk.risk, target], 1.5);
   y.min = Math.min(target / 8, top / 100);
-  const floor = (points) => points.map(([x, at]) => [x, at === null ? null : Math.max(at, y.min)]);
   const lines = [line("risk", "c-risk stroke-0", "risk"), line("deterministic", "c-learning stroke-0", "still to learn"),
-    line("noise", "c-noise stroke-0", "noise")].map((entry) => ({ ...entry, points: floor(entry.points) }));
-  drawChart(element, { x: axis(risk), y, lines, height: 190, right: wide ? 118 : 12, bottom: 22, rules: [
+    line("noise", "c-noise stroke-0", "noise")];
+  const x = { ...axis(risk), format: () => "" };
+  drawChart(element, { x, y, lines, height: 180, right: wide ? 118 : 12, bottom: 10, rules: [
     { y: target, look: "target", label: `target ${short(target)}` },
     { x: steps, look: "end", label: `${whole(steps)} steps` },
     { x: risk.steps[moment], look: "here" }] });
@@ -37,8 +37,7 @@ export function drawSpectrum(element, risk, moment) {
   const image = svg("image", { x: frame.left, y: frame.top, width: frame.right - frame.left,
     height: frame.bottom - frame.top, preserveAspectRatio: "none", href: paint(risk, bands) });
   const at = scales.x(risk.steps[moment]);
-  element.append(image, svg("text", { class: "name", x: frame.left + 4, y: frame.top + 14 }, ""),
-    svg("g", { class: "rule here" }, svg("line", { x1: at, x2: at, y1: frame.top, y2: frame.bottom })));
+  element.append(image, svg("g", { class: "rule here" }, svg("line", { x1: at, x2: at, y1: frame.top, y2: frame.bottom })));
   if (wide) {
     element.append(svg("text", { class: "side", x: frame.right + 10, y: frame.top + 12 }, "steep directions"),
       svg("text", { class: "side", x: frame.right + 10, y: frame.bottom - 4 }, "flat directions"));
@@ -77,10 +76,11 @@ function paint(risk, bands) {
     const step = Math.exp((last * (column + 0.5)) / COLUMNS);
     while (at + 1 < risk.steps.length && Math.sqrt(risk.steps[at] * risk.steps[at + 1]) < step) at += 1;
     const [left, noisy] = [risk.spectrum.learning[at], risk.spectrum.noise[at]];
-    const most = Math.max(1, ...left.map((part, i) => part + noisy[i]));
+    const parts = left.map((part, i) => part + noisy[i]).sort((a, b) => a - b);
+    const most = Math.max(1, parts[Math.floor(0.9 * (bands - 1))]); // a band that stands out does not dim the rest
     for (let band = 0; band < bands; band += 1) {
       const part = left[band] + noisy[band];
-      const strength = Math.sqrt(part / most);
+      const strength = Math.sqrt(Math.min(part / most, 1));
       const share = part ? noisy[band] / part : 0;
       for (let k = 0; k < 3; k += 1) {
         const colour = learning[k] * (1 - share) + noise[k] * share;

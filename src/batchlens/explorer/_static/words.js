@@ -12,7 +12,7 @@ export function short(number) {
   if (number === 0) return "0";
   const size = Math.abs(number);
   if (size >= 1e4 && size < 1e7) return whole(number);
-  if (size >= 1e7 || size < 1e-3) return number.toExponential(2).replace("e+", "e").replace(/\.?0+e/, "e");
+  if (size >= 1e7 || size < 1e-3) return number.toExponential(3).replace("e+", "e").replace(/\.?0+e/, "e");
   return String(Number(number.toPrecision(4)));
 }
 
