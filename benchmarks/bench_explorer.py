@@ -2,7 +2,8 @@
 
 Needs chromium and playwright (tests/explorer/browsing.py). Three optimizers at ten batch sizes, a spectrum of 100 bins.
 A move is a key on a focused slider; its time runs from that event to the frame after the curves, with critical batch
-sizes, best settings and the sentence, have been drawn anew; the picture of the training follows. Half of the moves start from rest, half up to half a second after another, while its exact curves are being computed.
+sizes, best settings and the sentence, have been drawn anew; the picture of the training follows. Half of the moves
+start from rest, half up to half a second after another, while its exact curves are being computed.
 Aim: 100 ms in the median, 250 ms at worst. How long the exact curves take is told too.
 
     python benchmarks/bench_explorer.py [MOVES]

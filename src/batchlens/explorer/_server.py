@@ -3,8 +3,10 @@
 import base64
 import binascii
 import json
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -46,6 +48,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, answers: Answers, port: int) -> None:
         super().__init__((HOST, port), _Handler)
         self.turns = Turns()
+        self._open: set[socket.socket] = set()
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
         self.page = page({"version": __version__, "files": [file.as_document() for file in answers.files.given()]})
         self.answers: dict[str, Answer] = {
@@ -60,6 +63,23 @@ class Server(ThreadingHTTPServer):
     def address(self) -> str:
         """Where the page is."""
         return f"http://{HOST}:{self.server_port}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers in a thread of its own."""
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection that has ended."""
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Hangs up on browsers that keep their connection."""
+        super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that hangs up is no error."""

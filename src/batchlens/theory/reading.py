@@ -67,12 +67,8 @@ def parse_problem(name: str, text: str) -> NoisyQuadratic:
 def _problem_of(name: str, columns: Mapping[str, Sequence[float]]) -> NoisyQuadratic:
     curvature = columns["curvature"]
     try:
-        return NoisyQuadratic(
-            curvature,
-            columns.get("noise", curvature),
-            columns.get("initial", np.ones(len(curvature))),
-            columns.get("count"),
-        )
+        initial = columns["initial"] if "initial" in columns else np.ones(len(curvature))
+        return NoisyQuadratic(curvature, columns.get("noise", curvature), initial, columns.get("count"))
     except (ValueError, TypeError) as error:
         raise BatchlensError(f"{name}: {error}") from None
 

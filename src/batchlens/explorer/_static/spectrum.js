@@ -4,7 +4,7 @@ import { around, drawChart, tickLabel } from "./chart.js";
 import { byId, styled, svg } from "./dom.js";
 import { short, whole } from "./words.js";
 
-const COLUMNS = 480;
+const COLUMNS = 240;
 
 /** Risk and its two parts against steps. */
 export function drawTraining(element, risk, steps, target, moment) {
