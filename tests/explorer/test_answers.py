@@ -52,7 +52,7 @@ def test_the_risk_along_a_training_is_the_one_that_the_command_line_prints(
     steps = ",".join(map(str, answer["steps"]))
     assert answer == json.loads(run(f"risk {options(question)} --steps {steps} --json", capsys)[1])
     for left, noise in zip(spectrum["learning"], spectrum["noise"], strict=True):
-        assert sum(left) + sum(noise) == pytest.approx(1000, abs=100)  # each of 100 bands is rounded
+        assert sum(left) + sum(noise) == pytest.approx(10_000, abs=100)  # each of 100 bands is rounded
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,7 @@ def test_a_target_that_is_met_at_the_start_takes_no_step(ask: Ask) -> None:
         assert {point["steps"] for curve in answer["curves"] for point in curve["points"]} == {0}
 
 
-@pytest.mark.parametrize(
-    "rule", [bl.UpdateRule(1.5), bl.UpdateRule(0.2, 0.9), bl.UpdateRule(0.2, 0.9, True, 0.8, 0.5)]
-)
+@pytest.mark.parametrize("rule", [bl.UpdateRule(1.5), bl.UpdateRule(0.2, 0.9), bl.UpdateRule(0.2, 0.9, True, 0.8, 0.5)])
 def test_the_risk_of_coordinates_adds_up_and_is_that_of_each_alone(rule: bl.UpdateRule) -> None:
     problem = bl.NoisyQuadratic.power_law(dim=37)
     steps = [0, 1, 7, 1000]
@@ -200,7 +198,8 @@ def test_a_sweep_is_laid_over_with_its_intervals() -> None:
     [
         ("a.csv", b"\xff\xfe"), ("a.csv", b""), ("a.csv", b"curvature\n-1\n"), ("a.csv", b"curvature\nx\n"),
         ("a.json", b"{"), ("a.json", b"{}"), ("a.json", b'{"curves": [{}]}'), ("a.json", b'{"moments": 3}'),
-        ("a.json", b'{"moments": []}'), ("a.json", b'{"curvature": []}'), ("a.sqlite", b"SQLite format 3\0" + b"x" * 99),
+        ("a.json", b'{"moments": []}'), ("a.json", b'{"curvature": []}'),
+        ("a.sqlite", b"SQLite format 3\0" + b"x" * 99),
         ("../../a.sqlite", b"SQLite format 3\0"), ("a.json", b'{"curves": 1}'), ("a.json", b'{"curvature": 1}'),
         ("a.json", b"[" * 100_000), ("a.csv", b"batch_size,steps\n1,-2\n"), ("a.json", b'{"problem": 1, "curves": []}'),
     ],

@@ -116,9 +116,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize("hash", POINTS)
-def test_what_is_copied_gives_the_numbers_shown(
-    open_page: Open, capsys: pytest.CaptureFixture[str], hash: str
-) -> None:
+def test_what_is_copied_gives_the_numbers_shown(open_page: Open, capsys: pytest.CaptureFixture[str], hash: str) -> None:
     page = open_page(hash)
     shown = {
         row.locator("dt").text_content(): row.locator("dd").text_content().replace(",", "")
@@ -256,10 +254,11 @@ def test_points_are_chosen_by_click_and_by_arrow_keys(open_page: Open) -> None:
 
 def test_everything_that_can_be_used_has_a_name(open_page: Open) -> None:
     page = open_page()
-    unnamed = page.evaluate(
-        """() => [...document.querySelectorAll("input, select, button, a, svg[role], summary, [tabindex]")].filter((e) =>
-        !(e.ariaLabel || e.getAttribute("aria-labelledby") || e.labels?.length || e.textContent.trim())).map((e) => e.id)"""
-    )
+    unnamed = page.evaluate("""() => {
+      const used = document.querySelectorAll("input, select, button, a, svg[role], summary, [tabindex]");
+      const named = (e) => e.ariaLabel || e.getAttribute("aria-labelledby") || e.labels?.length || e.textContent.trim();
+      return [...used].filter((e) => !named(e)).map((e) => e.id);
+    }""")
     assert unnamed == []
     page.click("#numbers summary")
     assert page.locator("#rows tr").count() == 2 * 4

@@ -9,7 +9,6 @@ from batchlens.theory._by_coordinate import risk_by_coordinate
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
 
-
 # Step counts that each moment stands for: momentum's oscillations are quicker than moments follow each other.
 _AROUND = 3
 # Up to this number of entries a problem is seen entry by entry, or by a number of entries; beyond, by curvature.
@@ -19,12 +18,12 @@ _FEW = 128
 def picture(
     problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, moments: IntArray, bands: int
 ) -> dict[str, Any]:
-    """For each band of curvature, the largest first: its parts of the risk around every moment, in thousandths.
+    """For each band of curvature, the largest first: its parts of the risk around every moment, in ten-thousandths.
 
     >>> import batchlens as bl
     >>> seen = picture(NoisyQuadratic.power_law(2), bl.UpdateRule(1.0), 1, np.array([1]), bands=2)
     >>> seen["curvature"], seen["learning"], seen["noise"]
-    ([1.0, 0.5], [[0, 91]], [[727, 182]])
+    ([1.0, 0.5], [[0, 909]], [[7273, 1818]])
     """
     steps = _around(moments)
     left, noise = risk_by_coordinate(problem, rule, batch_size, steps.reshape(-1))
@@ -38,8 +37,8 @@ def picture(
     return {
         "curvature": [float(f"{value:.4g}") for value in curvature],
         "coordinates": [float(f"{value:.6g}") for value in count],
-        "learning": _thousandths(mean_left, totals, starts),
-        "noise": _thousandths(mean_noise, totals, starts),
+        "learning": _parts(mean_left, totals, starts),
+        "noise": _parts(mean_noise, totals, starts),
     }
 
 
@@ -63,12 +62,12 @@ def _first_of_bands(curvature: FloatArray, bands: int) -> IntArray:
     return np.flatnonzero(np.diff(band, prepend=-1))
 
 
-def _thousandths(risks: FloatArray, totals: FloatArray, starts: IntArray) -> list[list[int]]:
+def _parts(risks: FloatArray, totals: FloatArray, starts: IntArray) -> list[list[int]]:
     """Parts of the whole, band by band; 0 where the whole is 0 or endless."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         parts = np.add.reduceat(risks, starts, axis=1) / totals
     parts = np.where(np.isfinite(parts), parts, 0.0)
-    rounded: list[list[int]] = np.rint(1000 * parts).astype(np.int64).tolist()
+    rounded: list[list[int]] = np.rint(10_000 * parts).astype(np.int64).tolist()
     return rounded
 
 

@@ -145,7 +145,7 @@ function ruleParts(rule, frame, scales) {
   if (rule.label) {
     const crowded = at.x1 + 5 + 7 * rule.label.length > frame.right;
     const place = rule.x === undefined
-      ? { x: frame.left + 6, y: at.y1 - 5 }
+      ? { x: frame.left + 6, y: at.y1 + (at.y1 - frame.top < 26 ? 14 : -5) }
       : { x: at.x1 + (crowded ? -5 : 5), y: frame.top + 11, "text-anchor": crowded ? "end" : "start" };
     group.append(svg("text", place, rule.label));
   }

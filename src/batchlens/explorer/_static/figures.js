@@ -1,6 +1,6 @@
 // The figures of curves: steps with critical batch sizes, best settings, the best schedule.
 
-import { around, binaryTicks, drawChart } from "./chart.js";
+import { around, binaryTicks, drawChart, spread } from "./chart.js";
 import { byId, html, svg } from "./dom.js";
 import { FAMILIES } from "./state.js";
 import { criticalWords, curveName, nearOne, short, whole } from "./words.js";
@@ -37,7 +37,7 @@ export function drawSteps(element, curves, chosen, size, overlays, target) {
   const right = wide ? 40 + 7.2 * Math.max(...labels.map((label) => label.length)) : 12;
   const drawn = drawChart(element, { x, y, lines, height: wide ? 420 : 320, right,
     rules: [{ x: size, look: "here" }] });
-  element.append(...criticalMarks(curves, drawn), ...measuredMarks(measured, drawn));
+  element.append(...criticalMarks(curves, drawn), ...measuredMarks(measured, drawn, wide));
   const point = chosen?.points.find((entry) => entry.batch_size === size);
   if (point?.steps) {
     element.append(svg("circle", { class: `ring ${colourOf(chosen.optimizer)}`, r: 7,
@@ -46,19 +46,25 @@ export function drawSteps(element, curves, chosen, size, overlays, target) {
   element.setAttribute("aria-label", `Steps to ${target} against batch size. ` + curves.map((curve) =>
     `${curveName(curve)}: critical batch size ${criticalWords(curve.critical_batch_size)}`).join("; "));
   byId("legend").hidden = wide;
-  byId("legend").replaceChildren(...wide ? [] : lines.map(({ look, label }) => legendEntry(look, label)));
+  byId("legend").replaceChildren(...wide ? [] : [
+    ...lines.map(({ look, label }) => legendEntry(`line ${look}`, "M0 5h26", label)),
+    ...measured.map(({ optimizer }) => legendEntry(`measured ${colourOf(optimizer)}`, "M13 0l5 5l-5 5l-5 -5z",
+      `${optimizer || "runs"}, measured`))]);
   return drawn;
 }
 
-function legendEntry(look, label) {
-  const sample = svg("svg", { width: 26, height: 10, class: `line ${look}` }, svg("path", { d: "M0 5h26" }));
+function legendEntry(look, shape, label) {
+  const sample = svg("svg", { width: 26, height: 10, class: look }, svg("path", { d: shape }));
   return html("span", {}, sample, ` ${label}`);
 }
 
 /** A dashed line from each curve down to its critical batch size; labels in rows where they would overlap. */
 function criticalMarks(curves, { frame, scales }) {
   const rows = [];
-  return curves.filter(({ critical_batch_size: found }) => found.value).map((curve) => {
+  const known = curves.filter(({ critical_batch_size: found }) => found.value);
+  known.sort((a, b) => a.critical_batch_size.value - b.critical_batch_size.value);
+  const labels = [];
+  const drops = known.map((curve) => {
     const found = curve.critical_batch_size;
     const at = Math.min(Math.max(scales.x(found.value), frame.left), frame.right);
     const text = criticalWords(found).replace("at least ", "≥ ").replace("at most ", "≤ ");
@@ -68,11 +74,14 @@ function criticalMarks(curves, { frame, scales }) {
     if (row < 0) row = rows.length;
     rows[row] = centre + half;
     const y = frame.bottom - 7 - 17 * row;
-    return svg("g", { class: `critical ${colourOf(curve.optimizer)}` },
-      svg("path", { d: `M${at} ${frame.bottom}V${scales.y(stepsAt(curve, found.value))}` }),
+    const look = `critical ${colourOf(curve.optimizer)}`;
+    labels.push(svg("g", { class: look },
       svg("rect", { x: centre - half, y: y - 12, width: 2 * half, height: 16, rx: 8 }),
-      svg("text", { x: centre, y, "text-anchor": "middle" }, text));
+      svg("text", { x: centre, y, "text-anchor": "middle" }, text)));
+    return svg("g", { class: look },
+      svg("path", { d: `M${at} ${frame.bottom}V${scales.y(stepsAt(curve, found.value))}` }));
   });
+  return [...drops, ...labels];
 }
 
 /** Where a curve is at a batch size, between its points. */
@@ -85,25 +94,26 @@ function stepsAt(curve, size) {
   return a.steps * (b.steps / a.steps) ** part;
 }
 
-function measuredMarks(measured, { frame, scales }) {
-  return measured.map((curve) => {
-    const group = svg("g", { class: `measured ${colourOf(curve.optimizer)}` });
-    let last = null;
-    for (const { batch_size: size, steps, interval } of curve.points) {
-      if (!steps) continue;
-      const [cx, cy] = [scales.x(size), scales.y(steps)];
+/** Measured points as diamonds, with intervals where they are known. */
+function measuredMarks(measured, { frame, scales }, named) {
+  const known = measured.map((curve) => ({ ...curve, points: curve.points.filter(({ steps }) => steps) }))
+    .filter(({ points }) => points.length);
+  const heights = spread(known.map(({ points }) => scales.y(points.at(-1).steps)), 16);
+  return known.map(({ optimizer, points }, i) => {
+    const name = `${optimizer || "runs"}, measured`;
+    const group = svg("g", { class: `measured ${colourOf(optimizer)}` });
+    for (const { batch_size: size, steps, interval } of points) {
+      const [x, y] = [scales.x(size), scales.y(steps)];
       if (interval?.[0] && interval[1]) {
-        group.append(svg("path", { d: `M${cx} ${scales.y(interval[0])}V${scales.y(interval[1])}` }));
+        group.append(svg("path", { d: `M${x} ${scales.y(interval[0])}V${scales.y(interval[1])}` }));
       }
-      group.append(svg("path", { class: "mark", d: `M${cx} ${cy - 5}l5 5l-5 5l-5 -5z` },
-        svg("title", {}, `${curve.optimizer || "runs"}, measured: ${whole(steps)} steps at ${whole(size)}`)));
-      last = [cx, cy];
+      group.append(svg("path", { class: "mark", d: `M${x} ${y - 5}l5 5l-5 5l-5 -5z` },
+        svg("title", {}, `${name}: ${whole(steps)} steps at ${whole(size)}`)));
     }
-    if (last) {
-      const outside = last[0] + 12 + 7 * (curve.optimizer || "runs").length > frame.right;
-      group.append(svg("text", { x: last[0] + (outside ? -9 : 9), y: last[1] - 8,
-        "text-anchor": outside ? "end" : "start" }, `${curve.optimizer || "runs"}, measured`));
-    }
+    const end = scales.x(points.at(-1).batch_size);
+    const crowded = end + 12 + 7 * name.length > frame.right;
+    if (named) group.append(svg("text", { x: end + (crowded ? -10 : 10), y: heights[i] + 4,
+      "text-anchor": crowded ? "end" : "start" }, name));
     return group;
   });
 }

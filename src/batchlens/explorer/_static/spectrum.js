@@ -106,13 +106,13 @@ export function momentWords(risk, moment) {
   const percent = (parts) => `${Math.round((100 * total(parts)) / all)}%`;
   const words = `After ${whole(risk.steps[moment])} steps the risk is ${short(risk.risk[moment] ?? Infinity)}: `
     + `${percent(left)} still to be learnt${where(left, curvature)}, ${percent(noisy)} noise${where(noisy, curvature)}.`;
-  return words;
+  return words.replaceAll("e-", "e\u2011"); // not to be broken at the end of a line
 }
 
 /** The curvatures between which the middle half of some parts lies. */
 function where(parts, curvature) {
   const total = parts.reduce((sum, part) => sum + part, 0);
-  if (total < 20 || curvature.length < 4) return "";
+  if (total < 200 || curvature.length < 4) return "";
   const at = (share) => {
     let sum = 0;
     return curvature[parts.findIndex((part) => (sum += part) >= share * total)];

@@ -37,7 +37,7 @@ export function criticalWords(found) {
 
 /** The answer in one sentence: how far a larger batch helps, and what the chosen point takes. */
 export function sentenceOf(curves, chosen, point, target) {
-  const sizes = joined(curves.map((curve) => `${criticalWords(curve.critical_batch_size)} for ${curveName(curve)}`));
+  const sizes = criticalSizes(curves, chosen);
   const rates = point?.learning_rate ? ` at a learning rate of ${short(point.learning_rate)}` : "";
   const takes = point?.steps === null || point?.steps === undefined
     ? `${curveName(chosen)} does not reach it at batch size ${point ? whole(point.batch_size) : "?"}`
@@ -45,7 +45,15 @@ export function sentenceOf(curves, chosen, point, target) {
   return `A larger batch saves steps up to a batch size of ${sizes}; ${takes}.`;
 }
 
-function joined(parts) {
-  if (parts.length > 4) parts = [...parts.slice(0, 3), "so on (see the figure)"];
-  return parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
+/** The critical batch sizes of up to four curves; of more, that of the chosen one and the range. */
+function criticalSizes(curves, chosen) {
+  const words = (curve) => `${criticalWords(curve.critical_batch_size)} for ${curveName(curve)}`;
+  if (curves.length < 5) {
+    const parts = curves.map(words);
+    return parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
+  }
+  const known = curves.filter((curve) => curve.critical_batch_size.value !== null)
+    .sort((a, b) => a.critical_batch_size.value - b.critical_batch_size.value);
+  const ends = known.length ? ` (from ${words(known[0])} to ${words(known.at(-1))})` : "";
+  return words(chosen) + ends;
 }
