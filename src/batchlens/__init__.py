@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from batchlens.monitor.monitor import Monitor
     from batchlens.monitor.noise_estimate import NoiseEstimate
     from batchlens.monitor.noise_scale import NoiseScale
+    from batchlens.prediction.predicting import predict
+    from batchlens.prediction.prediction import PredictedBatchSize, PredictedCurve, Prediction, predict_from
     from batchlens.report.reproduction import Reproduction, reproduce
     from batchlens.report.writing import write_report
     from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve, critical_batch_size
@@ -79,6 +81,9 @@ __all__ = [
     "NoiseScale",
     "NoisyQuadratic",
     "Plan",
+    "PredictedBatchSize",
+    "PredictedCurve",
+    "Prediction",
     "Range",
     "Recipe",
     "Record",
@@ -114,6 +119,8 @@ __all__ = [
     "optimal_batch_schedule",
     "optimal_schedule",
     "plan",
+    "predict",
+    "predict_from",
     "read_measurement",
     "read_problem",
     "read_sweep",
@@ -176,6 +183,8 @@ _NAMES_BY_MODULE = {
     "monitor.monitor": ["Monitor"],
     "monitor.noise_estimate": ["NoiseEstimate"],
     "monitor.noise_scale": ["NoiseScale"],
+    "prediction.predicting": ["predict"],
+    "prediction.prediction": ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"],
     "report.reproduction": ["Reproduction", "reproduce"],
     "report.writing": ["write_report"],
     "sweep.merging": ["merge_sweeps"],

@@ -16,6 +16,7 @@ from batchlens.cli.data import data_group
 from batchlens.cli.exploring import explore_command
 from batchlens.cli.fitting import fit_command
 from batchlens.cli.measuring import measure_command
+from batchlens.cli.predicting import predict_command
 from batchlens.cli.sweeping import merge_command, report_command, sweep_command
 from batchlens.cli.terminal import plain
 from batchlens.cli.theory import reproduce_command, risk_command, schedule_command, steps_command
@@ -45,6 +46,7 @@ for command in (
     report_command,
     merge_command,
     measure_command,
+    predict_command,
     transfer_command,
     plan_command,
     time_command,

@@ -220,6 +220,7 @@ class Measurement(Result):
         status: "complete", "unfinished" or "diverged".
         reason: why it diverged.
         loss_curve: training losses of the run by step.
+        top_curvatures: the largest eigenvalue after further steps.
         versions: of what the numbers may depend on.
 
     >>> import batchlens as bl
@@ -236,6 +237,7 @@ class Measurement(Result):
     status: str = "complete"
     reason: str = ""
     loss_curve: tuple[tuple[int, float], ...] = ()
+    top_curvatures: tuple[tuple[int, float], ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -277,6 +279,7 @@ class Measurement(Result):
             "declaration": dict(self.declaration),
             "moments": [moment.as_document() for moment in self.moments],
             "loss_curve": [list(point) for point in self.loss_curve],
+            "top_curvatures": [list(point) for point in self.top_curvatures],
             "versions": dict(self.versions),
         }
 
@@ -321,11 +324,16 @@ def read_measurement(path: str | os.PathLike[str]) -> Measurement:
             document["declaration"],
             document["status"],
             document["reason"],
-            tuple((int(step), float(loss)) for step, loss in document["loss_curve"]),
+            _points(document["loss_curve"]),
+            _points(document.get("top_curvatures", ())),
             document["versions"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BatchlensError(f"{source} is a damaged measurement ({type(error).__name__}: {error}).") from None
+
+
+def _points(rows: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(step), float(value)) for step, value in rows)
 
 
 def _summary(moment: Moment) -> dict[str, Any]:

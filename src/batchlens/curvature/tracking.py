@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from batchlens._checks import require_path, require_sequence, require_whole
+from batchlens.curvature._top import top_curvature
 from batchlens.curvature.measurement import Measurement, Moment, read_measurement
 from batchlens.curvature.measuring import _Progress, measure
 from batchlens.errors import BatchlensError
@@ -47,6 +48,7 @@ def measure_training(
     settings: Mapping[str, float],
     steps: Sequence[int] = (0, 50, 200, 800),
     *,
+    top_steps: Sequence[int] = (),
     examples: int = 1536,
     chunk_size: int = 256,
     hessian: bool = False,
@@ -70,6 +72,7 @@ def measure_training(
         batch_size: examples of a step.
         settings: learning_rate, and what else the optimizer and the schedule take.
         steps: after which the weights are measured; 0 is before the first.
+        top_steps: after which only the largest eigenvalue is found, in a fraction of the time.
         examples: of the training set that are measured on.
         chunk_size: examples that go through the model at a time.
         hessian: whether the largest eigenvalue of the Hessian is found too.
@@ -97,7 +100,8 @@ def measure_training(
     wanted = sorted({require_whole("steps", step) for step in require_sequence("steps", steps)})
     if not wanted:
         raise ValueError("`steps` must have one step at least, got none.")
-    arguments = _check(workload, optimizer, batch_size, settings, wanted[-1], options)
+    tops = {require_whole("top_steps", step) for step in require_sequence("top_steps", top_steps)} - set(wanted)
+    arguments = _check(workload, optimizer, batch_size, settings, max(*wanted, *tops), options)
     how = {"examples": require_whole("examples", examples, 2), "hessian": hessian, "error": error}
     how |= {"density_probes": density_probes}
     data = load_data(arguments.workload, data_dir)
@@ -106,13 +110,19 @@ def measure_training(
     kept = _kept(file, declaration, arguments)
     with limit_threads(threads or choose_threads(arguments, data)), _checkpoint(file) as checkpoint:
         tracking = _Tracking(arguments, data, data_dir, checkpoint, progress or (lambda *_: None), stop)
-        for number, step in enumerate(wanted):
-            if any(moment.step == step for moment in kept.moments):
+        every = sorted({*wanted, *tops})
+        for number, step in enumerate(every):
+            if step in {moment.step for moment in kept.moments} | {at for at, _ in kept.top_curvatures}:
                 continue
-            tracking.done = number, len(wanted)
+            tracking.done = number, len(every)
             try:
                 model = tracking.model_after(step)
                 inputs, targets = _examples(arguments, data, int(how["examples"]))
+                if step in tops:
+                    top = top_curvature(model, (inputs, targets), arguments.workload.loss, chunk_size, arguments.seed)
+                    known = tuple(sorted([*kept.top_curvatures, (step, top)]))
+                    kept = _save(replace(kept, top_curvatures=known), file)
+                    continue
                 found = measure(
                     model,
                     (inputs, targets),

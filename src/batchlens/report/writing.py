@@ -6,9 +6,11 @@ from pathlib import Path
 
 from batchlens._checks import require_path
 from batchlens.curvature.measurement import Measurement, read_measurement
+from batchlens.prediction.prediction import Prediction
 from batchlens.report._curvature.page import is_measurement, write_curvature_report
 from batchlens.report._fit.page import write_fit_report
 from batchlens.report._page.records import say_nothing
+from batchlens.report._prediction.page import write_prediction_report
 from batchlens.report._sweep.page import write_sweep_report
 from batchlens.scaling.fitting import Fit
 from batchlens.sweep.results import SweepResult, read_sweep
@@ -19,7 +21,7 @@ _Measured = str | os.PathLike[str] | Measurement
 
 
 def write_report(
-    path: _Measured | SweepResult | Fit | Sequence[_Measured],
+    path: _Measured | SweepResult | Fit | Prediction | Sequence[_Measured],
     out: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Path:
@@ -27,10 +29,10 @@ def write_report(
 
     Arguments:
         path: a sweep's store, as `run_sweep` and `batchlens sweep --store` write it; the sweep may still be running. Or
-            what `run_sweep`, `read_sweep` or `fit` returned. Or a measurement or its file, as `batchlens measure --out`
-            writes it, or several of them.
+            what `run_sweep`, `read_sweep`, `fit` or `predict` returned. Or a measurement or its file, as
+            `batchlens measure --out` writes it, or several of them.
         out: the folder to write into, made where there is none; by default digits-report beside digits.sqlite, and
-            fit-report here for a fit. Files of an earlier report are replaced once all is written.
+            fit-report or prediction-report here. Files of an earlier report are replaced once all is written.
         progress: is told how many figures are done, of how many, and which was the last.
 
     >>> import tempfile
@@ -45,6 +47,10 @@ def write_report(
     if isinstance(path, Fit):
         folder = require_path("out", "fit-report" if out is None else out)
         write_fit_report(path, folder, tell)
+        return folder / "index.html"
+    if isinstance(path, Prediction):
+        folder = require_path("out", "prediction-report" if out is None else out)
+        write_prediction_report(path, folder, tell)
         return folder / "index.html"
     measured = _measured(path)
     if measured is not None:

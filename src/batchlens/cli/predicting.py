@@ -1,0 +1,95 @@
+"""Critical batch sizes, steps and learning rates of a real network from one short run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import batchlens as bl
+from batchlens._extras import import_extra
+from batchlens.cli.options import data_dir_option, json_option
+from batchlens.cli.progress import progress_bar
+from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from batchlens.prediction.prediction import Prediction
+
+_FILE = click.Path(path_type=Path)
+_OPTIMIZERS = ("sgd", "momentum", "nesterov", "sgd+ema", "momentum+ema", "adam", "kfac")
+
+
+@click.command("predict")
+@click.argument("workload")
+@click.option("--optimizers", type=Names(_OPTIMIZERS), default="sgd,momentum,nesterov,sgd+ema", show_default=True,
+              help=f"Of {', '.join(_OPTIMIZERS)}.")  # fmt: skip
+@click.option("--batch-sizes", type=WHOLES, default="8..4096", show_default=True, help="At which to predict.")
+@click.option("--target-on", type=click.Choice(["validation", "train", "train-loss"]), default="validation",
+              show_default=True, help="Where the target is measured.")  # fmt: skip
+@click.option("--target", type=NUMBER, help="The workload's by default.")
+@click.option("--confirm", type=WHOLE, default=0, show_default=True,
+              help="Train this many of the most telling cells, and say how far the prediction was off.")  # fmt: skip
+@click.option("--batch-size", type=WHOLE, default=64, show_default=True, help="Of the reference run.")
+@click.option("--learning-rate", type=NUMBER, help="Of the reference run; found by a range test by default.")
+@click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
+              help="As published, or narrower.")  # fmt: skip
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of the reference run.")
+@click.option("--out", type=_FILE, help="Folder for the page, its figures and their numbers.")
+@click.option("--keep", type=_FILE, help="File that keeps what is measured; an interrupted run goes on from it.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or mps.")
+@click.option("--threads", type=WHOLE, help="Of torch on the CPU.")
+@data_dir_option
+@json_option
+def predict_command(workload: str, out: Path | None, keep: Path | None, as_json: bool, **options: Any) -> None:
+    """Predict how a network trains at other batch sizes.
+
+    One run with plain SGD to the target, measured on the way, and the exact theory for every batch size and optimizer.
+    WORKLOAD is as for `batchlens train`.
+
+    \b
+    Examples:
+      batchlens predict digits --target-on train-loss --target 0.1
+      batchlens predict simple_cnn_mnist --target-on train-loss --target 0.1 --confirm 2 --out page
+    """
+    import_extra("torch")
+    with progress_bar("Predicting") as advance:
+        found = bl.predict(workload, out=keep, progress=advance, **options)
+    page = None if out is None else bl.write_report(found, out)
+    if as_json:
+        print_json({**found.as_document(), **({} if page is None else {"page": str(page)})})
+        return
+    say(found.sentence)
+    _print(found)
+    if page is not None:
+        say(f"Page: {page}")
+
+
+def _print(found: "Prediction") -> None:
+    from batchlens.report._prediction.page import batch_size_words
+
+    if found.predicted:
+        rows = [
+            {"optimizer": entry.optimizer}
+            | {size.definition: batch_size_words(size) for size in entry.critical_batch_sizes}
+            | {"doubts": "; ".join(entry.reasons)}
+            for entry in found.predicted
+        ]
+        print_table("Critical batch size (90% interval)", columns_of(rows))
+        points = [
+            {"optimizer": entry.optimizer}
+            | {name: value for name, value in point.items() if name != "interval"}
+            | {"90% interval": "" if interval is None else str(interval)}
+            for entry in found.predicted
+            for point, interval in zip(entry.points(), entry.curve.intervals, strict=True)
+        ]
+        print_table(f"Steps to a training loss of {found.target_loss:.3g}", columns_of(points))
+    if found.confirmed:
+        cells: list[dict[str, Any]] = [
+            {
+                "optimizer": cell.optimizer,
+                "batch_size": cell.batch_size,
+                "predicted": f"{cell.predicted:,.0f} ({cell.interval})",
+                "measured": cell.words,
+            }
+            for cell in found.confirmed
+        ]
+        print_table("Predicted and measured", columns_of(cells))

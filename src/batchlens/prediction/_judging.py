@@ -1,0 +1,43 @@
+"""When a reference cannot tell: each reason with what would mend it."""
+
+from collections.abc import Iterator
+
+from batchlens.curvature.measurement import Measurement, Moment
+from batchlens.prediction._model import Reference
+
+# Learning rate times top curvature beyond which the run is at the edge of stability.
+_MOST_SHARPNESS = 1.9
+# Halves of the data may differ in top curvature by this factor, and the gradient variance may have this error.
+_MOST_APART, _MOST_VARIANCE_ERROR = 1.3, 0.2
+# A target counts as met within this factor: losses may have been measured on other examples.
+_NEARLY = 1.15
+# Below so many steps a plateau is made of a few large ones, which no quadratic describes.
+LEAST_PLATEAU = 8
+
+
+def reasons_against(reference: Reference, measurement: Measurement, top: float) -> Iterator[str]:
+    """Why nothing can be predicted from a reference, in sentences."""
+    last = measurement.moments[-1]
+    lowest = min(reference.losses)
+    if lowest > _NEARLY * reference.target:
+        yield (
+            f"the reference came to a loss of {lowest:.3g} and misses the target of {reference.target:.3g}: train it "
+            "longer, or choose an easier target"
+        )
+    sharpness = reference.learning_rate * top / (1 + reference.momentum)
+    if sharpness > _MOST_SHARPNESS:
+        yield (
+            f"learning rate times top curvature is {sharpness:.2f}, above {_MOST_SHARPNESS}, the edge of stability: "
+            "use a smaller learning rate"
+        )
+    yield from _doubts(last)
+
+
+def _doubts(moment: Moment) -> Iterator[str]:
+    """Whether the numbers of a moment can be relied on."""
+    if moment.top_halves and max(moment.top_halves) > _MOST_APART * min(moment.top_halves):
+        first, second = moment.top_halves
+        yield f"halves of the data have top curvatures of {first:.3g} and {second:.3g}: measure on more examples"
+    value, error, _ = moment.gradient_variance
+    if error > _MOST_VARIANCE_ERROR * value:
+        yield f"the gradient variance is known to {error / value:.0%} only: measure it on more examples or probes"

@@ -1,0 +1,139 @@
+"""The reference: which learning rate it takes, a run with plain SGD to the target, and what is measured on the way."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from batchlens.curvature.measurement import Measurement
+from batchlens.curvature.tracking import measure_training
+from batchlens.training.loop import train
+from batchlens.training.workloads import Workload
+
+OPTIMIZER = "sgd"
+# Rates of the range test, as multiples of the middle of the workload's search space; steps and seeds of each run.
+_SPAN, _RATES, _RANGE_STEPS, _RANGE_SEEDS = 20.0, 13, 40, 2
+# A rate is as good as the best while its log loss, smoothed over neighbouring rates, is at most this much higher.
+_AS_GOOD = 0.05
+# Log loss of a run that diverged, or lost more than it started with.
+_LOST = math.log(5.0)
+# Seeds of range tests come after those of references.
+_RANGE_SEED = 1_000_003
+# Moments at which only the largest eigenvalue is found, as parts of the run; the rest is measured at its end.
+_MOMENTS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.8, 0.9)
+# Examples that are measured on: with 384 both numbers were 35 to 55% too high on MNIST.
+_EXAMPLES = 1536
+
+Tell = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A reference to be run."""
+
+    workload: Workload
+    batch_size: int
+    learning_rate: float | None
+    target_on: str
+    target: float | None
+    seed: int
+    out: Path | None
+    options: Mapping[str, Any]  # of training: device, threads, data_dir
+
+
+class Referred(NamedTuple):
+    """A reference that was run; `measurement` is None where it missed the target, and then `reason` says how."""
+
+    learning_rate: float
+    steps: int
+    target_loss: float
+    measurement: Measurement | None
+    reason: str = ""
+
+
+def run_reference(plan: Plan, tell: Tell) -> Referred:
+    """Finds the learning rate, trains to the target and measures the same run."""
+    rate = plan.learning_rate or find_rate(plan, tell)
+    tell(_RATES * _RANGE_SEEDS, _RATES * _RANGE_SEEDS, f"training at learning rate {rate:.3g}")
+    record = train(
+        plan.workload,
+        OPTIMIZER,
+        plan.batch_size,
+        {"learning_rate": rate},
+        seed=plan.seed,
+        target_on=plan.target_on,
+        target=plan.target,
+        schedule="constant",
+        **plan.options,
+    )
+    if record.steps is None:
+        best = "" if record.best_metric is None else f", the best was {record.best_metric:.4g}"
+        words = f"the reference missed the target within {record.steps_taken:,} steps ({record.status}{best})"
+        return Referred(rate, record.steps_taken, math.nan, None, f"{words}: choose an easier one")
+    moments = sorted({max(1, round(part * record.steps)) for part in _MOMENTS} - {record.steps})
+    measurement = measure_training(
+        plan.workload,
+        OPTIMIZER,
+        plan.batch_size,
+        {"learning_rate": rate},
+        [record.steps],
+        top_steps=moments,
+        examples=_EXAMPLES,
+        seed=plan.seed,
+        schedule="constant",
+        out=plan.out,
+        progress=tell,
+        **plan.options,
+    )
+    loss = record.target if plan.target_on == "train-loss" else measurement.moments[-1].loss
+    return Referred(rate, record.steps, loss, measurement)
+
+
+def find_rate(plan: Plan, tell: Tell) -> float:
+    """The largest learning rate that still gives the lowest loss after a few steps."""
+    middle = _middle(plan.workload)
+    rates = np.geomspace(middle / _SPAN, middle * _SPAN, _RATES).tolist()
+    logs = np.zeros(len(rates))
+    for place, rate in enumerate(rates):
+        for seed in range(_RANGE_SEEDS):
+            tell(place * _RANGE_SEEDS + seed, len(rates) * _RANGE_SEEDS, f"range test, learning rate {rate:.3g}")
+            logs[place] += _log_loss(plan, rate, _RANGE_SEED + plan.seed * _RANGE_SEEDS + seed) / _RANGE_SEEDS
+    return largest_good(rates, logs.tolist())
+
+
+def largest_good(rates: list[float], log_losses: list[float]) -> float:
+    """The largest rate whose smoothed log loss is about the lowest.
+
+    >>> largest_good([0.1, 0.2, 0.4, 0.8], [0.0, -1.0, -1.0, 2.0])
+    0.2
+    """
+    padded = np.pad(np.asarray(log_losses), 1, mode="edge")
+    smooth = np.convolve(padded, [0.25, 0.5, 0.25], mode="valid")
+    return max(rate for rate, log in zip(rates, smooth, strict=True) if log <= smooth.min() + _AS_GOOD)
+
+
+def _middle(workload: Workload) -> float:
+    space = workload.space(OPTIMIZER, 1)["learning_rate"]
+    return math.sqrt(space.low * space.high)
+
+
+def _log_loss(plan: Plan, rate: float, seed: int) -> float:
+    """After a few steps; the target, a loss of 0, is never met, so the last step is read in full."""
+    record = train(
+        plan.workload,
+        OPTIMIZER,
+        plan.batch_size,
+        {"learning_rate": rate},
+        seed=seed,
+        max_steps=_RANGE_STEPS,
+        target_on="train-loss",
+        target=0.0,
+        schedule="constant",
+        **plan.options,
+    )
+    last = record.history[-1].metric if record.history else math.nan
+    bad = record.status == "diverged" or not math.isfinite(last)
+    return _LOST if bad else min(math.log(max(last, 1e-12)), _LOST)

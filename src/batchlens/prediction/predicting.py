@@ -1,0 +1,121 @@
+"""One short run of a workload instead of a sweep: the reference, and what follows from it."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from batchlens._checks import require_number, require_path, require_whole
+from batchlens.prediction._confirming import Confirmed, most_telling, update
+from batchlens.prediction._reference import Plan, Tell, run_reference
+from batchlens.prediction.prediction import BATCH_SIZES, OPTIMIZERS, Prediction, predict_from
+from batchlens.training.loop import train
+from batchlens.training.workloads import Workload, find_workload
+
+__all__ = ["predict"]
+
+# Seeds of confirming runs, and how many times the interval's end they are given.
+_CONFIRMING_SEED, _PATIENCE = 2_000_003, 2.0
+
+
+def predict(
+    workload: Workload | str,
+    *,
+    optimizers: Sequence[str] = OPTIMIZERS,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    target_on: str = "validation",
+    target: float | None = None,
+    batch_size: int = 64,
+    learning_rate: float | None = None,
+    size: str = "laptop",
+    confirm: int = 0,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    data_dir: Path | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Prediction:
+    """How large a batch can a training use? From one run with plain SGD, within minutes, with intervals.
+
+    The learning rate of the run is found by a short range test; the run goes to the target, and curvature and gradient
+    noise are measured along it (`measure_training`); `predict_from` does the rest.
+
+    Arguments:
+        workload: a `Workload`, the name of one, or "my_file.py:name".
+        optimizers: of which curves are wanted.
+        batch_sizes: at which; rising.
+        target_on: "validation", "train" or "train-loss". Of an accuracy the training loss where it was met counts.
+        target: the workload's unless given.
+        batch_size: of the reference.
+        learning_rate: of the reference; found by a range test unless given.
+        size: "laptop" or "paper", for a workload's name.
+        confirm: how many of the most telling cells to train at the predicted settings, and to take into account.
+        seed: of the reference.
+        out: a file that keeps what was measured, and from which an interrupted measurement goes on.
+        device: cpu, cuda or mps.
+        threads: of torch on the CPU.
+        data_dir: the folder of the data sets.
+        progress: is told how many parts are done, of how many, and which comes next.
+
+    >>> import batchlens as bl
+    >>> found = bl.predict("digits", target_on="train-loss", target=0.3, optimizers=["sgd"], learning_rate=0.5)
+    >>> found.status, found.curves["sgd"].critical().value is not None
+    ('predicted', True)
+    """
+    started = time.perf_counter()
+    found = find_workload(workload, size) if isinstance(workload, str) else workload
+    plan = Plan(
+        workload=found,
+        batch_size=require_whole("batch_size", batch_size, 1),
+        learning_rate=None if learning_rate is None else require_number("learning_rate", learning_rate, 0),
+        target_on=target_on,
+        target=target,
+        seed=require_whole("seed", seed),
+        out=None if out is None else require_path("out", out),
+        options={"device": device, "threads": threads, "data_dir": data_dir},
+    )
+    tell = progress or (lambda *_: None)
+    referred = run_reference(plan, tell)
+    described = {"batch_size": plan.batch_size, "learning_rate": referred.learning_rate, "steps": referred.steps}
+    if referred.measurement is None:
+        seconds = time.perf_counter() - started
+        return Prediction("not_identifiable", (referred.reason,), (), (), referred.target_loss, described, seconds)
+    prediction = predict_from(
+        referred.measurement,
+        referred.measurement.loss_curve,
+        plan.batch_size,
+        referred.learning_rate,
+        referred.target_loss,
+        optimizers=optimizers,
+        batch_sizes=batch_sizes,
+        seed=plan.seed,
+    )
+    prediction = replace(prediction, name=found.name)
+    if require_whole("confirm", confirm) and prediction.status == "predicted":
+        prediction = update(prediction, list(_train_cells(plan, prediction, confirm, tell)))
+    return replace(prediction, seconds=time.perf_counter() - started)
+
+
+def _train_cells(plan: Plan, prediction: Prediction, count: int, tell: Tell) -> Iterator[Confirmed]:
+    """The most telling cells, each with a seed of its own and twice the steps that its interval allows."""
+    for number, (optimizer, size) in enumerate(most_telling(prediction, count)):
+        tell(number, count, f"confirming {optimizer} at batch size {size:,}")
+        curve = prediction.curves[optimizer].curve
+        place = curve.batch_sizes.index(size)
+        steps, interval = float(curve.steps[place] or 0.0), curve.intervals[place]
+        high = steps if interval is None or interval.high is None else interval.high
+        record = train(
+            plan.workload,
+            optimizer,
+            size,
+            dict(curve.settings[place]),
+            seed=_CONFIRMING_SEED + plan.seed + number,
+            max_steps=max(int(_PATIENCE * high), 1),
+            target_on="train-loss",
+            target=prediction.target_loss,
+            schedule="constant",
+            **plan.options,
+        )
+        yield Confirmed(optimizer, size, steps, interval, record.steps_interpolated, record.max_steps)

@@ -1,0 +1,435 @@
+"""From a measured run to scaling curves with intervals; free of torch."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from batchlens._arrays import FloatArray
+from batchlens._checks import require_choice, require_instance, require_number, require_sequence, require_whole
+from batchlens._results import Result, axes_or_new, short
+from batchlens.curvature.measurement import Measurement
+from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
+from batchlens.prediction._model import Model, Reference, fit_model
+from batchlens.prediction._readings import READINGS, Reading
+from batchlens.scaling._critical import DEFINITIONS, reached, read_curves
+from batchlens.scaling._intervals import Interval
+from batchlens.scaling.curve import ScalingCurve
+from batchlens.theory.tuning import scaling_curve
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from batchlens.prediction._confirming import Confirmed
+
+__all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
+
+BATCH_SIZES = tuple(2**k for k in range(3, 13))
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "sgd+ema")
+# Late and early moments of a run, as parts of its steps.
+_LATE, _EARLY = 0.75, 0.45
+# How many times the measured numbers are drawn anew, and the normal quantile of a 90% interval.
+_DRAWS, _REACH = 8, 1.645
+# A batch size is nearly free while it needs at most this part more examples.
+_FREE = 0.2
+
+Status = Literal["predicted", "not_identifiable"]
+
+
+class PredictedBatchSize(NamedTuple):
+    """A critical batch size by one definition, or a noise scale; None where it is not known."""
+
+    definition: str
+    value: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True, repr=False)
+class PredictedCurve(Result):
+    """What one optimizer would take.
+
+    Arguments:
+        optimizer: its name.
+        curve: steps against batch size, with the settings of the theory's optimum; learning rates only where they are
+            in the optimizer's own units.
+        critical_batch_sizes: by each definition.
+        reasons: why this curve should not be relied on; none as a rule.
+        disagreement: between candidate models about the log steps at each batch size, from end to end.
+
+    >>> curve = ScalingCurve([8, 64], [100, 20], [{"learning_rate": 0.1}, {"learning_rate": 0.4}], "sgd")
+    >>> PredictedCurve("sgd", curve, (PredictedBatchSize("fit", 40.0, Interval(30.0, 60.0)),))
+    <PredictedCurve: sgd: critical batch size 40 (30 to 60)>
+    """
+
+    optimizer: str
+    curve: ScalingCurve
+    critical_batch_sizes: tuple[PredictedBatchSize, ...]
+    reasons: tuple[str, ...] = ()
+    disagreement: tuple[float, ...] = ()
+
+    def critical(self, definition: str = "fit") -> PredictedBatchSize:
+        """The critical batch size by one of the definitions."""
+        return next(entry for entry in self.critical_batch_sizes if entry.definition == definition)
+
+    @property
+    def headline(self) -> str:
+        """The critical batch size, in a line."""
+        _, value, interval = self.critical()
+        words = "unknown" if value is None else f"{value:,.0f}{'' if interval is None else f' ({interval})'}"
+        return f"{self.optimizer}: critical batch size {words}"
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row per batch size."""
+        import pandas
+
+        return pandas.DataFrame({"optimizer": self.optimizer, **point} for point in self.points())
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Steps against batch size with intervals, perfect scaling and the critical batch size."""
+        return self.curve.plot(ax)
+
+    def as_document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "optimizer": self.optimizer,
+            "critical_batch_sizes": [_batch_size_document(entry) for entry in self.critical_batch_sizes],
+            "reasons": list(self.reasons),
+            "points": list(self.points()),
+        }
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Every batch size, as JSON has it."""
+        curve = self.curve
+        for size, steps, interval, settings in zip(
+            curve.batch_sizes, curve.steps, curve.intervals, curve.settings, strict=True
+        ):
+            yield {
+                "batch_size": short(size),
+                "steps": steps,
+                "interval": None if interval is None else list(interval),
+                **{name: settings.get(name) for name in ("learning_rate", "momentum", "averaging")},
+            }
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction(Result):
+    """What one run says of every batch size.
+
+    Arguments:
+        status: "predicted", or "not_identifiable", and then there are no curves.
+        reasons: why nothing can be predicted, each with what would mend it.
+        predicted: one entry for each optimizer.
+        noise_scales: B_simple and B_noise at the target, which are no predictions of a critical batch size.
+        target_loss: the training loss that stands for the target.
+        reference: the run that all of it rests on: batch size, learning rate, steps, measured numbers and fit.
+        seconds: that it took.
+        name: of the workload, where there is one.
+        confirmed: cells that were trained at the predicted settings, which the curves then take into account.
+
+    >>> Prediction("not_identifiable", ("the reference misses the target",), (), (), 0.1, {}, 0.0)
+    <Prediction: not identifiable: the reference misses the target>
+    """
+
+    status: Status
+    reasons: tuple[str, ...]
+    predicted: tuple[PredictedCurve, ...]
+    noise_scales: tuple[PredictedBatchSize, ...]
+    target_loss: float
+    reference: Mapping[str, Any]
+    seconds: float
+    name: str = ""
+    confirmed: "tuple[Confirmed, ...]" = ()
+
+    @property
+    def curves(self) -> dict[str, PredictedCurve]:
+        """By optimizer."""
+        return {entry.optimizer: entry for entry in self.predicted}
+
+    @property
+    def headline(self) -> str:
+        """Every critical batch size, or why there is none."""
+        if self.status == "not_identifiable":
+            return f"not identifiable: {'; '.join(self.reasons)}"
+        return "; ".join(entry.headline for entry in self.predicted)
+
+    @property
+    def sentence(self) -> str:
+        """Advice in plain words."""
+        if self.status == "not_identifiable":
+            return f"This run cannot tell: {'; '.join(self.reasons)}."
+        return " ".join(_advice(self.predicted))
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row per optimizer and batch size."""
+        import pandas
+
+        return pandas.concat([entry.to_frame() for entry in self.predicted], ignore_index=True)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Every optimizer's curve with its intervals."""
+        ax = axes_or_new(ax)
+        for entry in self.predicted:
+            entry.plot(ax)
+        return ax
+
+    def as_document(self) -> dict[str, Any]:
+        """What `batchlens predict --json` prints."""
+        return {
+            "status": self.status,
+            "reasons": list(self.reasons),
+            "sentence": self.sentence,
+            "seconds": self.seconds,
+            "target_loss": self.target_loss,
+            "reference": dict(self.reference),
+            "noise_scales": [_batch_size_document(entry) for entry in self.noise_scales],
+            "curves": [entry.as_document() for entry in self.predicted],
+            "confirmed": [asdict(cell) for cell in self.confirmed],
+        }
+
+
+def predict_from(
+    measurement: Measurement,
+    loss_curve: Sequence[tuple[int, float]],
+    batch_size: int,
+    learning_rate: float,
+    target: float,
+    *,
+    momentum: float = 0.0,
+    optimizers: Sequence[str] = OPTIMIZERS,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    seed: int = 0,
+) -> Prediction:
+    """How would other batch sizes and optimizers train? From one run with plain SGD to the target, measured on the way.
+
+    A noisy quadratic with power-law spectra is fitted to the run's own losses, with the largest curvature and the
+    gradient variance that were measured; the exact theory does the rest. Intervals come from drawing the measured
+    numbers anew, and from how far such predictions were off where the truth is known.
+
+    Arguments:
+        measurement: of the run, by `measure` at several moments: the last at the target, others in its second half,
+            which steady the largest curvature, and in its first, which limit what momentum can do at large batches.
+        loss_curve: (step, training loss) pairs of the run, step 0 first and its last step last.
+        batch_size: of the run.
+        learning_rate: of the run: the largest that still gives the lowest loss; a timid one misleads.
+        target: the training loss to reach.
+        momentum: of the run.
+        optimizers: of which curves are wanted.
+        batch_sizes: at which; rising.
+        seed: of the draws behind the intervals.
+
+    >>> import batchlens as bl
+    >>> import torch
+    >>> model, data = torch.nn.Linear(4, 2), (torch.eye(4), torch.tensor([0, 1, 0, 1]))
+    >>> bl.predict_from(bl.measure(model, data), [(0, 0.7), (50, 0.5)], 2, 0.1, target=0.4).status
+    'not_identifiable'
+    """
+    started = time.perf_counter()
+    require_instance("measurement", measurement, Measurement)
+    if not measurement.moments:
+        raise ValueError("`measurement` must have at least one moment, got none.")
+    reference = _reference(loss_curve, batch_size, learning_rate, momentum, target)
+    names = [require_choice("optimizers", name, list(READINGS)) for name in require_sequence("optimizers", optimizers)]
+    sizes = [require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)]
+    numbers = _Measured.of(measurement, reference.steps[-1])
+    reasons = tuple(reasons_against(reference, measurement, numbers.top))
+    last = measurement.moments[-1]
+    scales = (
+        PredictedBatchSize("B_simple", *_ends(last.noise_scale)),
+        PredictedBatchSize("B_noise", *_ends(last.curvature_noise_scale)),
+    )
+    described: dict[str, Any] = {
+        "batch_size": reference.batch_size,
+        "learning_rate": reference.learning_rate,
+        "momentum": reference.momentum,
+        "steps": reference.steps[-1],
+        "top_curvature": numbers.top,
+        "early_curvature": numbers.early,
+        "gradient_variance": numbers.variance,
+    }
+    if reasons:
+        return Prediction("not_identifiable", reasons, (), scales, target, described, time.perf_counter() - started)
+    models = _fit(reference, numbers, seed)
+    described |= {
+        "curve_steps": list(reference.steps),
+        "curve_losses": list(reference.losses),
+        "model_losses": models[0].losses(reference, reference.steps).tolist(),
+        "curvature_exponent": models[0].curvature_exponent,
+        "loss_exponent": models[0].loss_exponent,
+        "floor": models[0].floor,
+        "misfit": models[0].misfit,
+    }
+    predicted = tuple(_predict(name, models, sizes, target) for name in names)
+    return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
+
+
+class _Measured(NamedTuple):
+    """What a measurement says of a run: numbers, and the errors of their logarithms."""
+
+    top: float
+    top_error: float
+    early: float | None
+    variance: float
+    variance_error: float
+
+    @classmethod
+    def of(cls, measurement: Measurement, steps: int) -> "_Measured":
+        moments = measurement.moments
+        tops = dict(measurement.top_curvatures) | {moment.step: moment.top_curvature.value for moment in moments}
+        late = [top for step, top in tops.items() if step >= _LATE * steps] or [moments[-1].top_curvature.value]
+        early = [top for step, top in tops.items() if 0 < step <= _EARLY * steps]
+        logs = np.log(late)
+        value, error, _ = moments[-1].top_curvature
+        scatter = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.25
+        variance, variance_error, _ = moments[-1].gradient_variance
+        return cls(
+            top=math.exp(float(logs.mean())),
+            top_error=math.hypot(scatter, error / value),
+            early=median(early) if early else None,
+            variance=variance,
+            variance_error=variance_error / variance,
+        )
+
+
+def _reference(
+    loss_curve: Sequence[tuple[int, float]], batch_size: int, learning_rate: float, momentum: float, target: float
+) -> Reference:
+    target = require_number("target", target, 0, closed=(False, True))
+    points = [tuple(point) for point in loss_curve]
+    if len(points) < 2 or any(len(point) != 2 for point in points) or points[0][0] != 0:
+        raise ValueError("`loss_curve` must hold (step, loss) pairs, that of step 0 first, and one more at least.")
+    steps = tuple(require_whole("loss_curve", step) for step, _ in points)
+    if any(later <= earlier for earlier, later in pairwise(steps)):
+        raise ValueError("`loss_curve` must have rising steps.")
+    losses = tuple(require_number("loss_curve", loss, 0, closed=(False, True)) for _, loss in points)
+    if losses[0] <= target:
+        raise ValueError(f"`target` must be below the loss at step 0, {losses[0]:g}, got {target:g}.")
+    return Reference(
+        steps,
+        losses,
+        require_whole("batch_size", batch_size, 1),
+        require_number("learning_rate", learning_rate, 0, closed=(False, True)),
+        require_number("momentum", momentum, 0, 1, closed=(True, False)),
+        target,
+    )
+
+
+def _fit(reference: Reference, numbers: _Measured, seed: int) -> list[Model]:
+    """The model of the numbers as measured, then those of numbers drawn anew."""
+    models = [fit_model(reference, numbers.top, numbers.variance, numbers.early)]
+    random = np.random.default_rng(seed)
+    for _ in range(_DRAWS):
+        top = numbers.top * math.exp(numbers.top_error * random.standard_normal())
+        variance = numbers.variance * math.exp(numbers.variance_error * random.standard_normal())
+        models.append(fit_model(reference, top, variance, numbers.early, near=models[0]))
+    return models
+
+
+def _predict(name: str, models: Sequence[Model], sizes: Sequence[int], target: float) -> PredictedCurve:
+    reading = READINGS[name]
+    curves = [_curve_of(model, reading, sizes, target) for model in models]
+    steps = _as_array(curves)
+    other = reading._replace(early=not reading.early)
+    others = _as_array([*curves, _curve_of(models[0], other, sizes, target)])
+    intervals = [_interval(column, reading.steps_error) for column in steps.T]
+    found = ScalingCurve(
+        sizes,
+        curves[0].steps,
+        [_settings(entry, reading) for entry in curves[0].settings],
+        optimizer=name,
+        target=target,
+        statuses=curves[0].statuses,
+        intervals=intervals,
+    )
+    apart = tuple((np.nanmax(np.log(others), axis=0) - np.nanmin(np.log(others), axis=0)).tolist())
+    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(found)), apart)
+
+
+def _curve_of(model: Model, reading: Reading, sizes: Sequence[int], target: float) -> ScalingCurve:
+    problem = model.problem(reading.early)
+    return scaling_curve(problem, reading.family, sizes, target - model.floor, reading.power)
+
+
+def _as_array(curves: Sequence[ScalingCurve]) -> FloatArray:
+    return np.array([[math.nan if count is None else float(count) for count in curve.steps] for curve in curves])
+
+
+def _settings(settings: Mapping[str, float], reading: Reading) -> dict[str, float]:
+    """Those of the theory's optimum, as far as they are in the optimizer's units."""
+    return dict(settings) if reading.rate_error is not None else {}
+
+
+def _interval(drawn: FloatArray, error: float) -> Interval | None:
+    """About the first number, from the scatter of the others and the error that such predictions had."""
+    logs = np.log(drawn[np.isfinite(drawn) & (drawn > 0)])
+    if not math.isfinite(drawn[0]) or len(logs) < 2:
+        return None
+    reach = _REACH * math.hypot(error, float(np.std(logs[1:])))
+    return Interval(drawn[0] * math.exp(-reach), drawn[0] * math.exp(reach))
+
+
+def _critical(curve: ScalingCurve, steps: FloatArray, reading: Reading) -> tuple[PredictedBatchSize, ...]:
+    known = np.isfinite(steps).all(axis=0)
+    found = []
+    for definition in DEFINITIONS:
+        value = curve.critical_batch_size(definition)
+        if value.value is None or known.sum() < 3:
+            found.append(PredictedBatchSize(definition, None, None))
+            continue
+        log_batch, _ = reached(curve.batch_sizes, curve.steps)
+        log_values, _ = read_curves(definition, log_batch[known], np.log(steps[:, known]))
+        interval = _interval(np.concatenate([[value.value], np.exp(log_values[1:])]), reading.critical_error)
+        if interval is not None and value.relation == ">=":
+            interval = Interval(interval.low, None)
+        elif interval is not None and value.relation == "<=":
+            interval = Interval(None, interval.high)
+        found.append(PredictedBatchSize(definition, value.value, interval))
+    return tuple(found)
+
+
+def _doubts(curve: ScalingCurve) -> Iterator[str]:
+    last = curve.steps[-1]
+    if last is not None and last < LEAST_PLATEAU:
+        yield f"its plateau of {last:g} steps is under {LEAST_PLATEAU}: the model is not about a few large steps"
+
+
+def _advice(predicted: Sequence[PredictedCurve]) -> Iterator[str]:
+    first = predicted[0]
+    _, value, interval = first.critical()
+    if value is None:
+        yield f"The batch sizes asked for do not show the critical batch size of {first.optimizer}."
+    else:
+        within = "" if interval is None else f" ({interval})"
+        yield (
+            f"With {first.optimizer} the critical batch size is about {value:,.0f}{within}: there training takes twice "
+            "the fewest steps and twice the fewest examples."
+        )
+    free = [size for size, part in zip(first.curve.batch_sizes, first.curve.efficiency(), strict=True)
+            if part is not None and part >= 1 / (1 + _FREE)]  # fmt: skip
+    if free:
+        size = max(free)
+        place = first.curve.batch_sizes.index(size)
+        rate = first.curve.settings[place].get("learning_rate")
+        use = "" if rate is None else f", with a learning rate of about {rate:.2g}"
+        yield f"Up to {size:,.0f} a larger batch is nearly free{use}."
+    others = [entry for entry in predicted[1:] if entry.critical().value is not None and not entry.reasons]
+    if others and value is not None:
+        best = max(others, key=lambda entry: entry.critical().value or 0.0)
+        if (best.critical().value or 0.0) > value:
+            yield f"{best.optimizer} extends that to about {best.critical().value:,.0f}."
+
+
+def _ends(ratio: Any) -> tuple[float | None, Interval | None]:
+    if ratio.interval is None:
+        return ratio.value, None
+    low, high = (None if math.isinf(end) else end for end in ratio.interval)
+    return ratio.value, Interval(low, high)
+
+
+def _batch_size_document(entry: PredictedBatchSize) -> dict[str, Any]:
+    return {**entry._asdict(), "interval": None if entry.interval is None else list(entry.interval)}

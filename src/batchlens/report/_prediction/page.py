@@ -1,0 +1,136 @@
+"""The page about a prediction: for somebody who has never heard of the model."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+
+from batchlens import __version__
+from batchlens.prediction.prediction import PredictedBatchSize, Prediction
+from batchlens.report._page.folder import draw_panel, staged, write_panel
+from batchlens.report._page.frame import Section, frame_page, render_table
+from batchlens.report._page.numbers import csv_of
+from batchlens.report._page.records import PanelPlan, Progress, say_nothing
+from batchlens.report._prediction import figures
+
+_LEAD = (
+    "Tuning an optimizer at every batch size takes days. This page comes from one short run with plain SGD: how its "
+    "loss fell, how sharply the loss surface curves along it, and how much gradients differ from example to "
+    "example.\n\n"
+    "Near its minimum a loss looks like a bowl, steep in few directions and flat in many, seen through noise that "
+    "shrinks as the batch grows. For such a bowl the number of steps to a target can be computed exactly, for any "
+    "batch size and optimizer. The bowl below has the curvature and the noise that were measured, and follows the run's loss."
+)
+_HOW = (
+    "Bands are 90% intervals: the measured numbers drawn anew, widened by how far such predictions were off where the "
+    "truth is known. Fit: B_crit of steps = S_min (1 + B_crit / B). Knee, overhead and bend read the same curve in "
+    "other ways. B_simple and B_noise are ratios of gradient noise to gradient at the target; they are often taken for "
+    "critical batch sizes, and can be far from them."
+)
+
+
+def write_prediction_report(prediction: Prediction, out: Path, progress: Progress = say_nothing) -> None:
+    """Write the page about a prediction into a folder."""
+    started = time.perf_counter()
+    with staged(out) as folder:
+        plans = list(_plan_panels(prediction))
+        panels = []
+        for plan, frame in plans:
+            panels.append(write_panel(plan, frame, *draw_panel(plan, frame), folder))
+            progress(len(panels), len(plans), plan.title)
+        if prediction.predicted:
+            (folder / "prediction.csv").write_text(csv_of(prediction.to_frame()), encoding="utf-8")
+        page = frame_page(
+            f"How large a batch can {prediction.name or 'this training'} use?",
+            _LEAD,
+            prediction.sentence,
+            [],
+            panels,
+            {name.replace("_", " "): _words(value) for name, value in prediction.reference.items()},
+            {"this report": f"batchlens {__version__}"},
+            time.perf_counter() - started,
+            appendix=list(_sections(prediction)),
+        )
+        (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def _plan_panels(prediction: Prediction) -> Iterator[tuple[PanelPlan[Prediction], pd.DataFrame]]:
+    optimizers = list(prediction.curves)
+    stars = " Stars are runs that were trained to confirm it." if prediction.confirmed else ""
+    plans = (
+        PanelPlan(
+            "",
+            "Steps to the target",
+            "",
+            "Each optimizer tuned at each batch size, as predicted, with 90% bands; dashed, critical batch sizes; "
+            f"dotted, perfect scaling.{stars}",
+            "steps",
+            figures.steps_data,
+            partial(figures.draw_steps, optimizers=optimizers),
+        ),
+        PanelPlan(
+            "",
+            "Learning rates to use",
+            "",
+            "The best constant learning rate at each batch size; momentum and averaging are in the numbers.",
+            "settings",
+            figures.rates_data,
+            partial(figures.draw_rates, optimizers=optimizers),
+        ),
+        PanelPlan(
+            "",
+            "The run and its model",
+            "",
+            "Training loss of the reference, and of the noisy quadratic that stands for it.",
+            "reference",
+            figures.loss_data,
+            figures.draw_loss,
+        ),
+    )
+    number = 0
+    for plan in plans:
+        frame = plan.data(prediction)
+        if len(frame):
+            number += 1
+            yield replace(plan, number=str(number)), frame
+
+
+def _sections(prediction: Prediction) -> Iterator[Section]:
+    if prediction.reasons:
+        items = "".join(f"<li>{escape(reason)}</li>" for reason in prediction.reasons)
+        yield Section("reasons", "Why it cannot be told", f"<ul>{items}</ul>")
+    if prediction.predicted:
+        definitions = [entry.definition for entry in prediction.predicted[0].critical_batch_sizes]
+        rows = [
+            [entry.optimizer, *map(batch_size_words, entry.critical_batch_sizes), "; ".join(entry.reasons)]
+            for entry in prediction.predicted
+        ]
+        heads = ("Optimizer", *(name.capitalize() for name in definitions), "Doubts")
+        table = render_table("Predicted critical batch sizes", "critical", heads, rows)
+        scales = ", ".join(f"{entry.definition} {batch_size_words(entry)}" for entry in prediction.noise_scales)
+        remark = f'<p class="remark">{escape(f"{_HOW} Here: {scales}.")}</p>'
+        yield Section("critical", "Critical batch size", f"{table}\n{remark}")
+    if prediction.confirmed:
+        rows = [
+            [cell.optimizer, f"{cell.batch_size:,}", f"{cell.predicted:,.0f} ({cell.interval})", cell.words]
+            for cell in prediction.confirmed
+        ]
+        heads = ("Optimizer", "Batch size", "Predicted steps", "Measured")
+        yield Section("confirmed", "Predicted and measured", render_table("Confirmed", "confirmed", heads, rows))
+
+
+def batch_size_words(entry: PredictedBatchSize) -> str:
+    """ "57 (38 to 85)"."""
+    if entry.value is None:
+        return "unknown"
+    return f"{entry.value:,.3g}{'' if entry.interval is None else f' ({entry.interval})'}"
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"{len(value)} numbers"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,55 @@
+"""References whose truth is known: runs of a noisy quadratic itself, with what a measurement of it would say."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from batchlens.curvature.measurement import Estimate, Measurement, Moment, Ratio
+from batchlens.prediction._model import Model, Reference
+
+TARGET = 0.1
+MODEL = Model(
+    top=1.5, early=None, variance=7.0, curvature_exponent=0.7, loss_exponent=0.8, floor=0.02, start=2.3
+)  # fmt: skip
+
+
+def make_reference(model: Model = MODEL, batch_size: int = 64, learning_rate: float = 0.7) -> Reference:
+    """A run of the model to the target."""
+    blank = Reference((0, 1), (model.start, model.start), batch_size, learning_rate, 0.0, TARGET)
+    steps = sorted({int(step) for step in np.geomspace(1, 2000, 160)})
+    losses = model.losses(blank, steps)
+    last = next(place for place, loss in enumerate(losses) if loss <= TARGET)
+    kept = [0, *steps[: last + 1]]
+    return Reference(
+        tuple(kept), (model.start, *losses[: last + 1].tolist()), batch_size, learning_rate, 0.0, TARGET
+    )  # fmt: skip
+
+
+def make_moment(step: int, top: float, variance: float = 7.0, variance_error: float = 0.05,
+                halves: Sequence[float] | None = None) -> Moment:  # fmt: skip
+    return Moment(
+        step=step,
+        loss=TARGET,
+        examples=1000,
+        parameters=5000,
+        positions=1,
+        top_curvature=Estimate(top, 0.02 * top),
+        top_residual=0.0,
+        top_halves=tuple(halves or (top, top)),
+        top_eigenvalues=(top,),
+        hessian_top=None,
+        curvature_trace=Estimate(10.0, 0.1),
+        gradient_variance=Estimate(variance, variance_error * variance),
+        squared_gradient=Estimate(0.1, 0.01),
+        noise_scale=Ratio(70.0, (60.0, math.inf)),
+        curvature_noise_scale=Ratio(90.0, None),
+    )
+
+
+def make_measurement(reference: Reference, top: float = 1.5, early: float | None = None, **last: float) -> Measurement:
+    """As `measure_training` gives it: some moments early, some late, the last at the target."""
+    steps = reference.steps[-1]
+    moments = [make_moment(max(1, steps // 5), early)] if early else []
+    moments += [make_moment(int(0.9 * steps), top), make_moment(steps, top, **last)]  # type: ignore[arg-type]
+    return Measurement(tuple(moments), "made")

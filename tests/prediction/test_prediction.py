@@ -1,0 +1,156 @@
+"""From a measured run to curves: right where the truth is known, and silent where it cannot know."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import batchlens as bl
+from batchlens.prediction._confirming import Confirmed, most_telling, update
+from batchlens.prediction._model import Reference
+from batchlens.prediction._reference import largest_good
+from batchlens.prediction.prediction import Prediction
+from batchlens.scaling._intervals import Interval
+from tests.prediction.making import MODEL, TARGET, make_measurement, make_reference
+
+SIZES = [8, 32, 128, 512]
+
+
+def predict(reference: Reference, measurement: bl.Measurement | None = None, **options: object) -> Prediction:
+    curve = list(zip(reference.steps, reference.losses, strict=True))
+    options = {"optimizers": ["sgd", "momentum"], "batch_sizes": SIZES, **options}
+    return bl.predict_from(
+        measurement or make_measurement(reference),
+        curve,
+        reference.batch_size,
+        reference.learning_rate,
+        TARGET,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="module")
+def prediction() -> Prediction:
+    return predict(make_reference())
+
+
+def test_a_quadratic_is_predicted_as_it_is(prediction: Prediction) -> None:
+    truth = bl.scaling_curve(MODEL.problem(), "sgd", SIZES, TARGET - MODEL.floor)
+    found = prediction.curves["sgd"].curve
+    np.testing.assert_allclose(np.array(found.steps, dtype=float), np.array(truth.steps, dtype=float), rtol=0.06)
+    for steps, interval in zip(truth.steps, found.intervals, strict=True):
+        assert interval is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        assert interval.low < (steps or 0) < interval.high
+        assert interval.high / interval.low > math.exp(2 * 1.645 * 0.2) * 0.99  # never narrower than what was found
+    assert found.settings[0]["learning_rate"] == pytest.approx(truth.settings[0]["learning_rate"], rel=0.1)
+
+
+def test_momentum_scales_further_unless_early_curvature_holds_it_back(prediction: Prediction) -> None:
+    critical = {name: entry.critical().value or 0.0 for name, entry in prediction.curves.items()}
+    assert critical["momentum"] > 1.5 * critical["sgd"]
+    reference = make_reference()
+    held = predict(reference, make_measurement(reference, early=6.0))
+    assert (held.curves["momentum"].critical().value or 0.0) < critical["momentum"]
+    assert held.curves["sgd"].curve.steps == prediction.curves["sgd"].curve.steps
+
+
+def test_kfac_and_adam_have_no_learning_rate(prediction: Prediction) -> None:
+    found = predict(make_reference(), optimizers=["kfac", "adam"])
+    assert all(point["learning_rate"] is None for entry in found.predicted for point in entry.points())
+    assert (found.curves["kfac"].curve.steps[0] or 0) < (prediction.curves["sgd"].curve.steps[0] or 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"top": 3.0}, "learning rate times top curvature is 2.10, above 1.9"),
+        ({"halves": (1.0, 1.5)}, "halves of the data have top curvatures of 1 and 1.5"),
+        ({"variance_error": 0.3}, "the gradient variance is known to 30% only"),
+    ],
+)
+def test_not_identifiable_is_an_answer(change: dict[str, float], reason: str) -> None:
+    reference = make_reference()
+    found = predict(reference, make_measurement(reference, **change))
+    assert found.status == "not_identifiable"
+    assert found.predicted == ()
+    assert reason in found.sentence
+    assert found.as_document()["reasons"]
+
+
+def test_a_reference_that_misses_the_target_says_so() -> None:
+    whole = make_reference()
+    short = Reference(whole.steps[:20], whole.losses[:20], 64, 0.7, 0.0, TARGET)
+    assert "misses the target" in predict(short).sentence
+
+
+def test_a_plateau_of_a_few_steps_is_doubted() -> None:
+    found = predict(make_reference(), optimizers=["kfac"], batch_sizes=[8, 64, 4096, 65536])
+    assert "under 8" in found.predicted[0].reasons[0]
+
+
+def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
+    document = json.loads(json.dumps(prediction.as_document()))
+    assert {"status", "reasons", "sentence", "seconds", "target_loss", "curves"} <= set(document)
+    assert {"optimizer", "critical_batch_sizes", "points"} <= set(document["curves"][0])
+    assert {"batch_size", "steps", "interval", "learning_rate", "momentum", "averaging"} <= set(
+        document["curves"][0]["points"][0]
+    )
+    assert [entry["definition"] for entry in document["noise_scales"]] == ["B_simple", "B_noise"]
+
+
+def test_the_same_seed_gives_the_same_prediction(prediction: Prediction) -> None:
+    again = predict(make_reference())
+    assert again.to_frame().equals(prediction.to_frame())
+
+
+def test_confirming_runs_move_the_curve_and_narrow_it(prediction: Prediction) -> None:
+    cells = most_telling(prediction, 2)
+    assert len(set(cells)) == 2
+    curve = prediction.curves["sgd"].curve
+    steps = float(curve.steps[1] or 0)
+    cell = Confirmed("sgd", SIZES[1], steps, curve.intervals[1], 1.3 * steps, 1000)
+    after = update(prediction, [cell])
+    moved = [
+        float(new or 0) / float(old or 1) for new, old in zip(after.curves["sgd"].curve.steps, curve.steps, strict=True)
+    ]
+    assert 1.1 < moved[1] < 1.3
+    assert 1.0 < moved[3] < moved[1]
+    assert after.curves["momentum"] == prediction.curves["momentum"]
+    old, new = curve.intervals[1], after.curves["sgd"].curve.intervals[1]
+    assert isinstance(old, Interval)
+    assert isinstance(new, Interval)
+    assert (new.high or 0) / (new.low or 1) < (old.high or 0) / (old.low or 1)
+    missed = Confirmed("sgd", 8, steps, None, None, 50)
+    assert missed.words == "not within 50"
+    assert update(prediction, [missed]).curves["sgd"] == prediction.curves["sgd"]
+
+
+def test_the_largest_good_rate_is_taken_and_luck_smoothed_away() -> None:
+    rates = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
+    assert largest_good(rates, [-0.5, -1.0, -1.5, -1.5, -1.45, 1.6]) == 0.8
+    assert largest_good(rates, [-1.0, -2.2, -1.0, 1.6, 1.6, 1.6]) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("curve", "message"),
+    [
+        ([(0, 2.0)], "must hold"),
+        ([(1, 2.0), (2, 1.0)], "that of step 0 first"),
+        ([(0, 2.0), (5, 1.0), (5, 0.5)], "rising steps"),
+        ([(0, 0.05), (5, 0.01)], "`target` must be below the loss at step 0"),
+        ([(0, 2.0), (5, -1.0)], "`loss_curve` must be finite and above 0"),
+    ],
+)
+def test_bad_curves_are_refused(curve: list[tuple[int, float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bl.predict_from(make_measurement(make_reference()), curve, 64, 0.7, TARGET)
+
+
+def test_predicting_from_a_measurement_needs_no_torch() -> None:
+    code = "import sys; import batchlens.prediction.prediction; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
