@@ -23,7 +23,8 @@ _LEAD = (
     "example.\n\n"
     "Near its minimum a loss looks like a bowl, steep in few directions and flat in many, seen through noise that "
     "shrinks as the batch grows. For such a bowl the number of steps to a target can be computed exactly, for any "
-    "batch size and optimizer. The bowl below has the curvature and the noise that were measured, and follows the run's loss."
+    "batch size and optimizer. The bowl here has the curvature and the noise that were measured, and follows the "
+    "loss of the run."
 )
 _HOW = (
     "Bands are 90% intervals: the measured numbers drawn anew, widened by how far such predictions were off where the "
