@@ -507,3 +507,11 @@ def test_other_bad_values() -> None:
             ask(target=0)
     with pytest.raises(ValueError, match="`learning_rate` must be finite and at least 0, got -1"):
         ask_ready_made(learning_rate=-1)
+
+
+def test_a_search_for_a_schedule_says_what_it_tries() -> None:
+    told: list[tuple[int, float]] = []
+    problem = bl.NoisyQuadratic.power_law(dim=50)
+    plan = bl.optimal_schedule(problem, 16, 0.1, pieces=5, progress=lambda steps, risk: told.append((steps, risk)))
+    assert {risk <= 0.1 for steps, risk in told if steps == plan.steps} == {True}
+    assert all(risk > 0.1 for steps, risk in told if steps < plan.steps)

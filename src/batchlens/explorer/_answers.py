@@ -71,10 +71,9 @@ class Answers:
         """What `batchlens schedule --json` prints."""
         posed, target = pose(question, self.files), target_of(question)
         batch_size, power = number(question, "batch_size"), number(question, "power")
-        check()
 
         def compute() -> Schedule:
-            return optimal_schedule(posed.problem, batch_size, target, power=power)
+            return optimal_schedule(posed.problem, batch_size, target, power=power, progress=lambda *_: check())
 
         found: Schedule = self._remember(("schedule", posed.key, batch_size, power, target), compute)
         return found.as_document()

@@ -14,8 +14,8 @@ from batchlens._checks import require_path
 from batchlens._results import short
 from batchlens.errors import BatchlensError
 from batchlens.scaling.curve import ScalingCurve
+from batchlens.theory._problem_files import parse_problem
 from batchlens.theory.problem import NoisyQuadratic
-from batchlens.theory.reading import parse_problem
 
 # Files given in the page that are kept; the oldest is forgotten beyond.
 _MOST_FILES = 16

@@ -46,9 +46,9 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, answers: Answers, port: int) -> None:
+        self._open: set[socket.socket] = set()
         super().__init__((HOST, port), _Handler)
         self.turns = Turns()
-        self._open: set[socket.socket] = set()
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
         self.page = page({"version": __version__, "files": [file.as_document() for file in answers.files.given()]})
         self.answers: dict[str, Answer] = {

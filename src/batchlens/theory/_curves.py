@@ -30,7 +30,7 @@ def scaling_curves(
 
     >>> problem = NoisyQuadratic.power_law(dim=100)
     >>> [curve.steps for curve in scaling_curves(problem, [("sgd", 0.0)], [64, 16], 0.1, lambda *_: None)]
-    [(124, 44)]
+    [(124, 51)]
     """
     sizes = require_batch_sizes(batch_sizes)
     curves: list[ScalingCurve] = []

@@ -4,6 +4,7 @@ A schedule is piecewise constant; `_course` tells how the best one is found.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -122,6 +123,7 @@ def optimal_schedule(
     momentum: float | Literal["tuned"] = 0.0,
     power: float = 0.0,
     max_learning_rate: float | None = None,
+    progress: Callable[[int, float], None] | None = None,
 ) -> Schedule:
     """The piecewise-constant learning rates that reach the target in the fewest steps.
 
@@ -134,6 +136,7 @@ def optimal_schedule(
         power: preconditioning by H^-power.
         max_learning_rate: cap on every piece.  None is the largest stable constant rate, 2 (1 + momentum) / h_1 in
             preconditioned coordinates, as in the paper.  Short pieces beyond it act like Chebyshev steps.
+        progress: told each number of steps that is tried, with the least risk found for it.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
     >>> plan = optimal_schedule(problem, batch_size=256, target=0.01)
@@ -142,7 +145,14 @@ def optimal_schedule(
     """
     course = make_course(problem, batch_size, pieces, momentum, power, max_learning_rate)
     target = require_number("target", target, low=0, closed=(False, True))
-    return Schedule._of(course, course.reach(target, course.solve))
+
+    def plan(steps: int, near: Plan | None) -> Plan:
+        found = course.solve(steps, near)
+        if progress is not None:
+            progress(steps, found.risk)
+        return found
+
+    return Schedule._of(course, course.reach(target, plan))
 
 
 def best_schedule(
