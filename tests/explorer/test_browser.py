@@ -83,14 +83,12 @@ def change(page: Any, field: str, value: str) -> None:
 @pytest.mark.parametrize("slider", ["exponent", "dim", "target", "own_power", "batch_size"])
 def test_sliders_move_figures(open_page: Open, slider: str) -> None:
     page = open_page()
-    figures = ["spectrum image", "command", "steps"]
     before = [page.inner_html("#steps"), page.text_content("#command"), page.text_content("#point-settings")]
     page.locator(f"#{slider}-slider").focus()
     page.keyboard.press("ArrowRight")
-    wait_for(page, "document.body.dataset.state !== 'settled' || location.hash.length > 0")
     settle(page)
     after = [page.inner_html("#steps"), page.text_content("#command"), page.text_content("#point-settings")]
-    assert after[0] != before[0], figures
+    assert after[0] != before[0]
     if slider != "own_power":  # adds a curve, and leaves the point
         assert after[1] != before[1]
         assert after[2] != before[2]

@@ -11,27 +11,27 @@ const evenly = (first, last, step) => Array.from({ length: Math.round((last - fi
 const decades = (first, last, digits) => evenly(first, last, 1).flatMap((k) => digits.map((d) => +`${d}e${k}`));
 const TENTHS = [1, 1.3, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 7.9];
 
-export const STOPS = {
+const STOPS = {
   exponent: evenly(0, 3, 0.02),
   dim: [...decades(1, 4, [1, 1.5, 2, 3, 5, 7]), 100000],
   target: [...decades(-4, 0, TENTHS)],
   own_power: evenly(0, 1, 0.02),
 };
 
-/** Lays out the controls and calls `changed` with the names of what a person changed. */
+/** Lays out the controls and calls `changed` after what a person does; returns where the sliders stop. */
 export function makeControls(state, stored, changed) {
   const stops = stored ? storedStops(stored) : STOPS;
-  const set = (values, settled = true) => {
+  const set = (values) => {
     Object.assign(state, values);
-    changed(Object.keys(values), settled);
+    changed();
   };
-  for (const name of Object.keys(stops)) makeDial(name, stops[name], state, set, Boolean(stored));
+  for (const name of Object.keys(stops)) makeDial(name, stops[name], set, Boolean(stored));
   makeChecks("optimizers", (stored?.optimizers ?? FAMILIES).map((name) => [name, name]), "optimizer", state, set);
   makeChecks("powers", stored ? stored.powers.map((power) => [`${power}`, ""]) : POWERS, "power", state, set);
   for (const name of ["bins", "rounding", "batch_sizes"]) {
     byId(name).addEventListener("change", () => set({ [name]: byId(name).value.trim() }));
   }
-  if (stored) hideForStored(stored);
+  if (stored) hideUseless(stored);
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   return stops;
 }
@@ -42,7 +42,7 @@ function storedStops({ problems, targets }) {
 }
 
 /** An exported page keeps the controls that it has answers for. */
-function hideForStored({ problems }) {
+function hideUseless({ problems }) {
   const useless = ["kinds", "bins-details", "own-power", "sizes-row", "from-file"];
   if (problems[0].file) useless.push("power-law");
   for (const id of useless) byId(id).hidden = true;
@@ -50,7 +50,7 @@ function hideForStored({ problems }) {
   byId("overlays").hidden = true;
 }
 
-function makeDial(name, stops, state, set, onlyStops) {
+function makeDial(name, stops, set, onlyStops) {
   const [field, slider] = [byId(name), byId(`${name}-slider`)];
   Object.assign(slider, { min: 0, max: stops.length - 1, step: 1 });
   field.readOnly = onlyStops;

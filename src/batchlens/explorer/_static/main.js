@@ -48,11 +48,10 @@ function fileState({ file, problem }) {
   return { file, rounding: "mean", target: `${+(problem.initial_risk / 100).toPrecision(2)}` };
 }
 
-function changed(names, settled = true) {
+function changed() {
   turn += 1;
   slow?.abort();
   slow = null;
-  if (settled) byId("status").textContent = "";
   showControls(state, stops, known.get(state.file));
   document.body.dataset.state = "moving";
   if (!asking) follow();
@@ -257,7 +256,7 @@ function showOverlays() {
     button.addEventListener("click", () => {
       state.overlay = state.overlay.split(",").filter((digest) => digest !== file).join(",");
       showOverlays();
-      changed(["overlay"]);
+      changed();
     });
     return html("li", {}, html("span", { textContent: name }), button);
   }));
@@ -284,7 +283,7 @@ function useProblem(found) {
   }
   Object.assign(state, fileState(found));
   if (found.curves.length) useOverlay(found);
-  else changed(["file"]);
+  else changed();
 }
 
 function useOverlay(found) {
@@ -294,7 +293,7 @@ function useOverlay(found) {
   }
   state.overlay = [...new Set([...state.overlay.split(",").filter(Boolean), found.file])].join(",");
   showOverlays();
-  changed(["overlay"]);
+  changed();
 }
 
 byId("problem-file").addEventListener("change", (event) => choose(event.target, useProblem));
@@ -309,14 +308,14 @@ for (const radio of document.querySelectorAll('input[name="kind"]')) {
       byId("power-law").hidden = radio.value === "file";
       return;
     }
-    changed(["file"]);
+    changed();
   });
 }
 
 byId("batch_size-slider").addEventListener("input", (event) => {
   const { curve } = chosen();
   state.batch_size = `${curve.points[event.target.value].batch_size}`;
-  changed(["batch_size"]);
+  changed();
 });
 
 byId("steps").addEventListener("click", (event) => {
@@ -346,7 +345,7 @@ byId("steps").addEventListener("keydown", (event) => {
 
 function pick(curve, size) {
   Object.assign(state, { curve: `${curve.optimizer} ${curve.power}`, batch_size: `${size}` });
-  changed(["curve"]);
+  changed();
 }
 
 byId("moment").addEventListener("input", (event) => {
@@ -360,7 +359,7 @@ byId("csv").addEventListener("click", () => {
 
 addEventListener("hashchange", () => {
   Object.assign(state, readState(location.hash, defaults));
-  findFiles().then(() => changed(["address"]));
+  findFiles().then(() => changed());
 });
 
 /** Files that the address names and this page does not know yet. */
@@ -389,4 +388,4 @@ listenForCopies();
 byId("version").textContent = facts.version;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 new ResizeObserver(redraw).observe(byId("figures"));
-findFiles().then(() => changed(["address"]));
+findFiles().then(() => changed());
