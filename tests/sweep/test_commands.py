@@ -31,6 +31,7 @@ ENDLESS = (
     "sweep digits --search sobol --optimizers sgd --batch-sizes 64 --trials 500 --target 1 --max-steps 200 --workers 1"
 )
 POINT = {
+    "seconds",
     "batch_size", "status", "steps", "interval", "search_steps", "runs", "winner", "learning_rate",
     "effective_learning_rate", "settings", "complete", "counted", "statuses", "repeats", "flags",
 }  # fmt: skip

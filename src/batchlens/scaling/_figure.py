@@ -93,6 +93,7 @@ def draw_steps(ax: "Axes", rows: Iterable[Row], looks: Looks | None = None) -> "
     listed = list(rows)
     shown = [row for row in listed if row["kind"] in ("measured", "fitted")]
     steps_axis(ax, [row[name] for row in shown for name in ("steps", "low", "high")], written_out=True)
+    ax.set_title("dashed: critical batch size (fit)", fontsize="medium", loc="left")
     return _draw(ax, listed, "steps", looks)
 
 
@@ -102,6 +103,7 @@ def draw_times(ax: "Axes", rows: Iterable[Row], looks: Looks | None = None) -> "
     shown = [row for row in listed if row["kind"] in ("measured", "fitted")]
     log_axis(ax, [row[name] for row in shown for name in ("seconds", "low", "high")], "seconds to target")
     plain_ticks(ax)
+    ax.set_title("dashed: fastest batch size", fontsize="medium", loc="left")
     return _draw(ax, listed, "seconds", looks)
 
 
@@ -117,7 +119,7 @@ def _draw(ax: "Axes", rows: list[Row], value: str, looks: Looks | None) -> "Axes
         unfinished = "" if all(row.get("complete", True) for row in mine) else " (unfinished)"
         _draw_points(ax, mine, value, colour, marker, f"measured{unfinished}")
         _draw_curve(ax, mine, value, colour)
-        _mark_size(ax, mine, colour, _TOP - _APART * place)
+        _mark_size(ax, mine, colour, _TOP - _APART * place, named=len(names) == 1)
         heights = [row[value] for row in mine if row["kind"] == "fitted"]
         lines.append(Line([], heights, f"{name}{unfinished}", colour, "-", marker))
     ax.grid(True, alpha=0.2)
@@ -161,8 +163,8 @@ def _draw_curve(ax: "Axes", rows: list[Row], value: str, colour: str) -> None:
     ax.set_ylim(limits)
 
 
-def _mark_size(ax: "Axes", rows: list[Row], colour: str, height: float) -> None:
-    """A batch size as a dashed line, and its interval as a bar at the upper edge."""
+def _mark_size(ax: "Axes", rows: list[Row], colour: str, height: float, named: bool) -> None:
+    """A batch size as a dashed line, its interval as a bar at the upper edge, and where there is room its number."""
     for row in rows:
         if row["kind"] in ("critical", "fastest"):
             left, right = ax.get_xlim()
@@ -172,6 +174,14 @@ def _mark_size(ax: "Axes", rows: list[Row], colour: str, height: float) -> None:
             bar: dict[str, Any] = {"color": colour, "transform": ax.get_xaxis_transform()}
             ax.plot([max(low, left), min(high, right)], [height] * 2, "-", linewidth=3.5, alpha=0.5, **bar)
             ax.plot([row["batch_size"]], [height], "|", markersize=10, **bar)
+            if named:
+                place: dict[str, Any] = {
+                    "xycoords": ax.get_xaxis_transform(),
+                    "xytext": (4, -6),
+                    "textcoords": "offset points",
+                }
+                words = f"{row['batch_size']:{',.0f' if row['batch_size'] >= 100 else '.3g'}}"
+                ax.annotate(words, (row["batch_size"], height), va="top", color=colour, **place)
 
 
 def _perfect(curve: "ScalingCurve", band: Sequence[Prediction]) -> list[tuple[float, float]]:
