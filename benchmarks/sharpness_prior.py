@@ -3,7 +3,7 @@
     python benchmarks/sharpness_prior.py
 
 For spreads of a normal prior of log a around 0, the marginal likelihood of the curves in docs/digits-sweep, and of
-those together with the ones of evidence/digits.sqlite that are not the same runs; and the residuals of the fitted curves.
+those together with the ones of evidence/digits.sqlite that are not the same runs; and the residuals of the fits.
 Takes half a minute.
 """
 
