@@ -257,3 +257,40 @@ def test_layers_that_the_basis_does_not_know_are_named_and_left_out_of_that_figu
     assert moment.left_out == {"1.weight": "a parameter of LayerNorm", "1.bias": "a parameter of LayerNorm"}
     assert sum(level.directions for level in moment.spectrum) == moment.parameters - 8
     assert np.isfinite(moment.gradient_variance.value)
+
+
+class Encoder(nn.Module):
+    """Attention as torch has it, whose fast path has no derivatives, and an LSTM, whose fused kernel has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(10, 8)
+        self.attention = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.memory = nn.LSTM(8, 4, batch_first=True)
+        self.output = nn.Linear(4, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        outputs: Tensor = self.output(self.memory(self.attention(self.words(tokens)))[0])
+        return outputs
+
+
+def test_layers_with_fused_kernels_are_measured_all_the_same() -> None:
+    torch.manual_seed(0)
+    model, data = Encoder().eval(), (torch.randint(10, (12, 5)), torch.randint(10, (12, 5)))
+    moment = bl.measure(model, data, hessian=True).moments[0]
+    assert moment.top_curvature.value > 0
+    assert {"attention.self_attn.in_proj_weight", "memory.weight_ih_l0"} <= set(moment.left_out)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (nn.Conv2d(1, 3, 3, padding=1), "Classes come last"),
+        (nn.Conv2d(1, 3, 3, padding=1).bfloat16(), "float32 or of float64, got bfloat16"),
+    ],
+)
+def test_outputs_and_precisions_that_mean_something_else_are_refused(model: nn.Module, says: str) -> None:
+    inputs = torch.zeros(4, 1, 5, 5).to(next(model.parameters()).dtype)
+    with pytest.raises(ValueError, match=says):
+        bl.measure(model, (inputs, torch.zeros(4, 5, 5, dtype=torch.int64)))

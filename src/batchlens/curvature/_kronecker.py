@@ -74,11 +74,13 @@ class KroneckerFigure:
 
 def kronecker_figure(objective: Objective, seed: int) -> KroneckerFigure:
     """Every direction of every layer that K-FAC understands."""
-    blocks, left_out = usable_blocks(objective)
     fisher = fisher_of(objective)
+    blocks: list[Block] = []
     if fisher is None:
-        reason = "the curvature of the loss is not that of a likelihood that K-FAC knows"
-        blocks, left_out = [], dict.fromkeys(objective.names, reason)
+        reason = "the curvature of the loss is not that of a likelihood that K-FAC knows, with the classes last"
+        left_out = dict.fromkeys(objective.names, reason)
+    else:
+        blocks, left_out = usable_blocks(objective)
     covered = {parameter for block in blocks for parameter in block.parameters}
     marks = [torch.full((weight.numel(),), weight in covered) for weight in objective.parameters]
     norms = objective.new_vector().new_zeros(objective.examples, dtype=torch.float64)

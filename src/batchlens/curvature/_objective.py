@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from batchlens.errors import BatchlensError
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 
@@ -43,16 +45,20 @@ class Objective:
         parts = vector.split([weight.numel() for weight in self.parameters])
         return [part.view(weight.shape) for part, weight in zip(parts, self.parameters, strict=True)]
 
-    def forward(self, inputs: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-        """The outputs with other parameters than the model's own."""
-        outputs: Tensor = functional_call(self.model, dict(zip(self.names, parameters, strict=True)), (inputs,))
-        return outputs
+    def plain_kernels(self) -> AbstractContextManager[None]:
+        """Inside, the model has second derivatives and dual numbers."""
+        return _plain_kernels(self.model)
 
     def push(self, inputs: Tensor, direction: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The outputs, and J v: how they change along `direction`, by dual numbers."""
-        with torch.no_grad(), differentiable_attention(), forward_ad.dual_level():
-            pairs = zip(self.parameters, direction, strict=True)
-            outputs = self.forward(inputs, [forward_ad.make_dual(weight.detach(), along) for weight, along in pairs])
+        with torch.no_grad(), self.plain_kernels(), forward_ad.dual_level():
+            pairs = zip(self.names, self.parameters, direction, strict=True)
+            duals = {name: forward_ad.make_dual(weight.detach(), along) for name, weight, along in pairs}
+            try:
+                outputs = functional_call(self.model, duals, (inputs,))
+            except NotImplementedError as error:
+                reason = str(error).partition("\n")[0]
+                raise BatchlensError(f"the model cannot be differentiated forward: {reason}") from None
             primal, tangent = forward_ad.unpack_dual(outputs)
             return primal, torch.zeros_like(primal) if tangent is None else tangent
 
@@ -71,10 +77,20 @@ def _prepare_dual_numbers() -> None:
 
 
 @contextmanager
-def differentiable_attention() -> Iterator[None]:
-    """Attention by plain operations: its fused kernels have first derivatives only."""
-    with sdpa_kernel(SDPBackend.MATH):
-        yield
+def _plain_kernels(model: nn.Module) -> Iterator[None]:
+    """Attention and LSTMs by plain operations: fused kernels have first derivatives at most, and no dual numbers."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if any(isinstance(module, nn.LSTM) for module in model.modules()):
+                stack.enter_context(warnings.catch_warnings())  # of what torch sets on the way
+                warnings.simplefilter("ignore")
+                stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def output_gradient(losses: Losses, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

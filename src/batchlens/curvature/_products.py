@@ -14,7 +14,6 @@ from torch import Tensor
 
 from batchlens.curvature._objective import (
     Objective,
-    differentiable_attention,
     output_curvature,
     output_gradient,
     per_example,
@@ -58,7 +57,7 @@ def hessian_product(objective: Objective, vector: Tensor) -> Tensor:
     direction = objective.split(vector)
     total = objective.new_vector()
     for inputs, targets in objective.chunks():
-        with torch.enable_grad(), differentiable_attention():
+        with torch.enable_grad(), objective.plain_kernels():
             loss = objective.losses(objective.model(inputs), targets).sum()
             slopes = torch.autograd.grad(loss, objective.parameters, create_graph=True, materialize_grads=True)
             along = sum((slope * part).sum() for slope, part in zip(slopes, direction, strict=True))

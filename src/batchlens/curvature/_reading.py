@@ -1,6 +1,7 @@
 """What `measure` is given, and whether it can be measured."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,18 +9,66 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from batchlens._checks import require_choice, require_whole
+from batchlens._checks import require_choice, require_flag, require_number, require_whole
 from batchlens.curvature._objective import Losses, Objective
+from batchlens.kfac._labels import check_targets
 from batchlens.training.metrics import cross_entropies, squared_errors
 
-_LOSSES: dict[str, Losses] = {"cross_entropy": cross_entropies, "squared_error": squared_errors}
+
+def _cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+    check_targets("cross_entropy", outputs, targets)
+    return cross_entropies(outputs, targets)
+
+
+_LOSSES: dict[str, Losses] = {"cross_entropy": _cross_entropies, "squared_error": squared_errors}
 _BY_MODE = (_BatchNorm, _DropoutNd, nn.RReLU)
+# Is told how many parts are done, of how many, and which comes next.
+Progress = Callable[[int, int, str], None]
 _SHAPE = "a pair of tensors (inputs, targets), or an iterable of such pairs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How something is measured."""
+
+    hessian: bool
+    error: float
+    density_probes: int
+    step: int
+    seed: int
+
+
+def check_plan(chunk_size: int, hessian: bool, error: float, density_probes: int, step: int, seed: int) -> Plan:
+    """The options of `measure`, checked."""
+    require_whole("chunk_size", chunk_size, 1)
+    if require_whole("density_probes", density_probes) == 1:
+        raise ValueError("`density_probes` must be 0 or at least 2, which an interval takes, got 1.")
+    return Plan(
+        require_flag("hessian", hessian),
+        require_number("error", error, 0, 1, closed=(False, True)),
+        density_probes,
+        require_whole("step", step),
+        require_whole("seed", seed),
+    )
 
 
 def read_loss(loss: str | Callable[[Tensor, Tensor], Tensor]) -> Losses:
     """The loss of each example."""
     return loss if callable(loss) else _LOSSES[require_choice("loss", loss, list(_LOSSES))]
+
+
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Those that can be trained, of one precision."""
+    parameters = [weight for weight in model.parameters() if weight.requires_grad]
+    if not parameters:
+        raise ValueError("`model` must have a parameter with requires_grad, got one without.")
+    kinds = {str(weight.dtype).removeprefix("torch.") for weight in parameters}
+    if kinds not in ({"float32"}, {"float64"}):
+        raise ValueError(
+            f"`model` must have parameters of float32 or of float64, got {' and '.join(sorted(kinds))}: call "
+            "model.float() on a copy of it."
+        )
+    return parameters
 
 
 def read_data(data: Any, examples: int | None, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,13 +12,21 @@ from scipy import stats
 from torch import Tensor, nn
 
 from batchlens._arrays import FloatArray
-from batchlens._checks import require_flag, require_instance, require_number, require_whole
+from batchlens._checks import require_instance
 from batchlens.curvature import _products, _spectra
 from batchlens.curvature._kronecker import KroneckerFigure, kronecker_figure
 from batchlens.curvature._lanczos import Krylov, Product, krylov, quadrature, random_signs, random_vector
 from batchlens.curvature._noise import fieller, noise_of
 from batchlens.curvature._objective import Objective
-from batchlens.curvature._reading import read_data, read_loss, require_measurable
+from batchlens.curvature._reading import (
+    Plan,
+    Progress,
+    check_plan,
+    read_data,
+    read_loss,
+    require_measurable,
+    trained_parameters,
+)
 from batchlens.curvature._traces import estimate_mean, mean_of, trace
 from batchlens.curvature.measurement import DensityPoint, Estimate, Measurement, Moment, Ratio
 from batchlens.training._arguments import versions
@@ -38,7 +45,6 @@ _KNOWN_DIRECTIONS = 8
 # Of the density: Lanczos steps of a probe, points per decade, decades below the largest eigenvalue (to tell apart what
 # is further down takes more steps), width of the window.
 _DENSITY_STEPS, _DENSITY_POINTS, _DENSITY_DECADES, _DENSITY_WIDTH = 40, 8, 3, 0.2
-_Progress = Callable[[int, int, str], None]
 
 
 def measure(
@@ -53,7 +59,7 @@ def measure(
     density_probes: int = 0,
     step: int = 0,
     seed: int = 0,
-    progress: _Progress | None = None,
+    progress: Progress | None = None,
 ) -> Measurement:
     """What do curvature and gradient noise of a model look like on these data? Top eigenvalue, traces, noise scales.
 
@@ -79,38 +85,19 @@ def measure(
     >>> bl.measure(model, (inputs, targets)).moments[0].top_curvature.value  # 1/4 of the inputs' 1/4, for 2 classes
     0.125
     """
-    require_instance("model", model, nn.Module)
-    require_number("error", error, 0, 1, closed=(False, True))
-    require_whole("density_probes", density_probes)
-    if density_probes == 1:
-        raise ValueError("`density_probes` must be 0 or at least 2, which an interval takes, got 1.")
-    parameters = [weight for weight in model.parameters() if weight.requires_grad]
-    if not parameters:
-        raise ValueError("`model` must have a parameter with requires_grad, got one without.")
-    inputs, targets = read_data(data, examples, parameters[0])
-    objective = Objective(model, inputs, targets, read_loss(loss), require_whole("chunk_size", chunk_size, 1))
+    plan = check_plan(chunk_size, hessian, error, density_probes, step, seed)
+    like = trained_parameters(require_instance("model", model, nn.Module))[0]
+    inputs, targets = read_data(data, examples, like)
+    objective = Objective(model, inputs, targets, read_loss(loss), chunk_size)
     require_measurable(objective)
-    step, seed = require_whole("step", step), require_whole("seed", seed)
-    plan = _Plan(require_flag("hessian", hessian), error, density_probes, step, seed)
     moment = _Measuring(objective, plan, progress or (lambda *_: None)).moment()
     return Measurement((moment,), type(model).__name__, versions=versions())
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """How something is measured."""
-
-    hessian: bool
-    error: float
-    density_probes: int
-    step: int
-    seed: int
 
 
 class _Measuring:
     """The parts of one measurement, in the order in which one needs the other."""
 
-    def __init__(self, objective: Objective, plan: _Plan, progress: _Progress) -> None:
+    def __init__(self, objective: Objective, plan: Plan, progress: Progress) -> None:
         self.objective, self.plan, self.progress = objective, plan, progress
         self.generator = torch.Generator().manual_seed(plan.seed)
         self.done, self.parts = 0, 6 + plan.hessian + bool(plan.density_probes)

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from batchlens._checks import require_path, require_sequence, require_whole
+from batchlens.curvature._reading import Progress, check_plan
 from batchlens.curvature._top import top_curvature
 from batchlens.curvature.measurement import Measurement, Moment, read_measurement
-from batchlens.curvature.measuring import _Progress, measure
+from batchlens.curvature.measuring import measure
 from batchlens.errors import BatchlensError
 from batchlens.training import _run
 from batchlens.training._arguments import Arguments, check_arguments, load_data, versions
@@ -57,7 +58,7 @@ def measure_training(
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     data_dir: Path | None = None,
-    progress: _Progress | None = None,
+    progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
     **options: Unpack[_Options],
 ) -> Measurement:
@@ -101,14 +102,16 @@ def measure_training(
     if not wanted:
         raise ValueError("`steps` must have one step at least, got none.")
     tops = {require_whole("top_steps", step) for step in require_sequence("top_steps", top_steps)} - set(wanted)
-    arguments = _check(workload, optimizer, batch_size, settings, max(*wanted, *tops), options)
+    arguments = _check(workload, optimizer, batch_size, settings, max([*wanted, *tops]), options)
     how = {"examples": require_whole("examples", examples, 2), "hessian": hessian, "error": error}
     how |= {"density_probes": density_probes}
+    check_plan(chunk_size, hessian, error, density_probes, 0, arguments.seed)
+    asked = None if threads is None else require_whole("threads", threads, 1)
     data = load_data(arguments.workload, data_dir)
     file = None if out is None else require_path("out", out)
     declaration = _declaration(arguments) | how
     kept = _kept(file, declaration, arguments)
-    with limit_threads(threads or choose_threads(arguments, data)), _checkpoint(file) as checkpoint:
+    with limit_threads(asked or choose_threads(arguments, data)), _checkpoint(file) as checkpoint:
         tracking = _Tracking(arguments, data, data_dir, checkpoint, progress or (lambda *_: None), stop)
         every = sorted({*wanted, *tops})
         for number, step in enumerate(every):
@@ -155,7 +158,7 @@ class _Tracking:
         data: Dataset,
         data_dir: Path | None,
         checkpoint: Path,
-        progress: _Progress,
+        progress: Progress,
         stop: Callable[[], bool] | None,
     ) -> None:
         self.arguments, self.data, self.data_dir, self.checkpoint = arguments, data, data_dir, checkpoint
