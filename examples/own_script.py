@@ -42,7 +42,7 @@ for batch_size in (8, 16, 32, 64, 128, 256, 512):
             run(batch_size, learning_rate, seed)
 
 found = bl.fit("runs/*.jsonl", metric="validation_loss", target=0.8)
-print(found)
+print(found.sentence)
 print(found.to_frame().to_string())
 print(*found.notes, sep="\n")
 figure, ax = plt.subplots(layout="constrained")

@@ -187,7 +187,7 @@ def test_the_page_has_networks_beside_the_theory(folder: Path, tmp_path: Path, m
     page = found.page.read_text(encoding="utf-8")
     assert len(found.networks) == 11
     assert page.index('<div class="figures">') < page.index('<h2 id="networks-heading">')
-    for name in ("networks.csv", "digits-steps.csv", "digits-averaging.csv", "network-claims.csv", "figure-12a.svg"):
+    for name in ("networks.csv", "digits-steps.csv", "digits-averaging.csv", "network-claims.csv", "figure-13a.svg"):
         assert (tmp_path / name).is_file(), name
     document = found.as_document()["networks"]
     assert {entry["name"] for entry in document} == {claim["name"] for claim in CLAIMS["claims"]}

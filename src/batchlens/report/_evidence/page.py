@@ -27,7 +27,7 @@ from batchlens.sweep.results import SweepResult
 
 PART = "Networks"
 _KINDS = {"holds": "holds", "holds with a limit": "limit", "fails": "fails", NOT_MEASURED: "missing"}
-_FIRST = 11  # the number of the networks' first figure
+_FIRST = 12  # the number of the networks' first figure
 
 
 def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[PanelPlan[Any], pd.DataFrame]]:
@@ -157,7 +157,8 @@ def summary_words(evidence: Evidence) -> str:
 
 
 def _claims_section(evidence: Evidence) -> Section:
-    measured = list(evidence.measured)
+    told = {entry.sweep for claim in evidence.claims for entry in claim.measured}
+    measured = [sweep.name for sweep in evidence.sweeps if sweep.name in told]
     rows = [
         [
             claim.sentence,

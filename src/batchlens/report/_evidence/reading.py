@@ -1,14 +1,19 @@
-"""An evidence folder: what was declared, what has been measured of it, and the claims."""
+"""An evidence folder: what was declared, what has been measured of it, and the claims.
+
+Sweeps are NAME.sqlite; what was measured of curvature is curvature/WORKLOAD.json.
+"""
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from batchlens.curvature.measurement import Measurement, read_measurement
 from batchlens.errors import BatchlensError
-from batchlens.report._evidence.judging import JudgedClaim, judge_claim
+from batchlens.report._curvature.claims import judge_measurement
+from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement, judge_claim
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.sweep.results import SweepResult, read_sweep
 
@@ -41,6 +46,7 @@ class Evidence:
     folder: Path
     sweeps: tuple[Declared, ...]
     document: Mapping[str, Any]
+    curvature: tuple[Measurement, ...] = ()
 
     @property
     def measured(self) -> dict[str, SweepResult]:
@@ -52,7 +58,26 @@ class Evidence:
     def claims(self) -> tuple[JudgedClaim, ...]:
         """Every claim, judged."""
         numbers = {name: Numbers(result) for name, result in self.measured.items()}
-        return tuple(judge_claim(claim, numbers) for claim in self.document["claims"])
+        claims = [judge_claim(claim, numbers) for claim in self.document["claims"]]
+        return tuple(
+            claim if claim.parts else replace(claim, judgements=self._on_curvature(claim.name)) for claim in claims
+        )
+
+    def _on_curvature(self, name: str) -> tuple[Judgement, ...]:
+        """A claim about curvature, whose thresholds are those of `report._curvature.claims`."""
+        places = {sweep.workload: sweep.name for sweep in reversed(self.sweeps)}
+        return tuple(
+            Judgement(
+                places.get(measurement.name, measurement.name),
+                claim.verdict,
+                None,
+                (),
+                (Item(name, (), {}, claim.verdict, claim.found),),
+            )
+            for measurement in self.curvature
+            for claim in judge_measurement(measurement)
+            if claim.name == f"{measurement.name} {name}"
+        )
 
 
 def read_evidence(folder: Path) -> Evidence:
@@ -73,4 +98,5 @@ def read_evidence(folder: Path) -> Evidence:
         )
         for sweep in documents[DECLARATIONS]["sweeps"]
     )
-    return Evidence(folder, sweeps, documents[CLAIMS])
+    curvature = tuple(map(read_measurement, sorted((folder / "curvature").glob("*.json"))))
+    return Evidence(folder, sweeps, documents[CLAIMS], curvature)
