@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "integrations": {"monitor", "scaling"} | BASE,
     "training": {"kfac", "scaling"} | BASE,
     "sweep": {"training", "scaling"} | BASE,
-    "curvature": {"theory", "training", "kfac", "scaling"} | BASE,
+    "curvature": {"monitor", "theory", "training", "kfac", "scaling"} | BASE,
     "prediction": {"curvature", "training", "theory", "scaling"} | BASE,
     "advice": {"sweep", "theory", "training", "scaling"} | BASE,
     "report": {"advice", "prediction", "curvature", "sweep", "theory", "scaling"} | BASE,

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from batchlens._arrays import FloatArray
 from batchlens.curvature import _products
 from batchlens.curvature._lanczos import Krylov, krylov, quadrature, random_signs, random_vector, window
-from batchlens.curvature._noise import fieller, noise_of
+from batchlens.curvature._noise import noise_of
 from batchlens.curvature._objective import Objective
 from batchlens.curvature._reading import read_loss
 from batchlens.curvature._traces import estimate_mean, mean_of, trace
+from batchlens.monitor._estimator import fieller
 
 REPEATS = 1000
 

@@ -8,7 +8,6 @@ are unbiased but for the ratio (McCandlish et al. 2018, appendix A). Their error
 each example moves tr C by c_n and |G|^2 by 2 d_n, to first order in 1/N.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -35,26 +34,3 @@ def noise_of(squared_distances: FloatArray, slopes: FloatArray, more: float = 0.
     errors = np.cov(np.stack([squared_distances, 2 * slopes])) / examples
     errors[0, 0] += more
     return Noise(variance, float(slopes.mean()) - variance / examples, errors)
-
-
-def fieller(means: tuple[float, float], spread: FloatArray) -> tuple[float, float] | None:
-    """All ratios r from 0 with (top - r bottom)^2 <= (1, -r) spread (1, -r)^T; None where there is none.
-
-    >>> low, high = fieller((4.0, 2.0), np.diag([0.04, 0.0]))
-    >>> round(low, 6), round(high, 6)
-    (1.9, 2.1)
-    >>> fieller((4.0, 2.0), np.diag([0.0, 4.0]))
-    (1.0, inf)
-    """
-    top, bottom = means
-    (top_spread, both), (_, bottom_spread) = spread.tolist()
-    square, middle, constant = bottom**2 - bottom_spread, top * bottom - both, top**2 - top_spread
-    root = math.sqrt(max(0.0, middle**2 - square * constant))
-    if square > 0:  # the divisor is not zero
-        low, high = (middle - root) / square, (middle + root) / square
-        return None if bottom < 0 or high < 0 else (max(0.0, low), high)
-    if constant <= 0:  # both may be zero: every ratio is allowed
-        return 0.0, math.inf
-    if top < 0:
-        return None
-    return constant / (middle + root) if middle + root > 0 else math.inf, math.inf

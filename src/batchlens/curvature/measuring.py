@@ -16,7 +16,7 @@ from batchlens._checks import require_instance
 from batchlens.curvature import _products, _spectra
 from batchlens.curvature._kronecker import KroneckerFigure, kronecker_figure
 from batchlens.curvature._lanczos import Krylov, Product, krylov, quadrature, random_signs, random_vector
-from batchlens.curvature._noise import fieller, noise_of
+from batchlens.curvature._noise import noise_of
 from batchlens.curvature._objective import Objective
 from batchlens.curvature._reading import (
     Plan,
@@ -29,6 +29,7 @@ from batchlens.curvature._reading import (
 )
 from batchlens.curvature._traces import estimate_mean, mean_of, trace
 from batchlens.curvature.measurement import DensityPoint, Estimate, Measurement, Moment, Ratio
+from batchlens.monitor._estimator import fieller
 from batchlens.training._arguments import versions
 
 __all__ = ["measure"]
