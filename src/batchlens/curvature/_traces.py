@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from batchlens._arrays import FloatArray
+from batchlens.curvature._estimates import Estimate
 from batchlens.curvature._lanczos import Krylov, random_signs
-from batchlens.curvature.measurement import Estimate
 
 # Probes that say how many are needed.
 PILOT = 10

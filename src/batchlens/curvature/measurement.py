@@ -3,14 +3,22 @@
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from scipy import stats
+from typing import TYPE_CHECKING, Any
 
 from batchlens._checks import require_path
 from batchlens._results import Result, axes_or_new
+from batchlens.curvature._estimates import (
+    DensityPoint,
+    Estimate,
+    Ratio,
+    estimate_document,
+    ratio_document,
+    read_estimate,
+    read_ratio,
+    rows_document,
+)
 from batchlens.curvature._spectra import Comparison, Decade, Direction, Level
 from batchlens.errors import BatchlensError
 
@@ -21,54 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["DensityPoint", "Estimate", "Measurement", "Moment", "Ratio", "read_measurement"]
 
 _FORMAT = 1
-# Digits that numbers of long lists are kept with.
-_DIGITS = 5
-
-
-class Estimate(NamedTuple):
-    """A number with its standard error, and how many degrees of freedom that error is known with."""
-
-    value: float
-    standard_error: float
-    degrees: float = math.inf
-
-    def interval(self, confidence: float = 0.9) -> tuple[float, float]:
-        """Where the truth lies.
-
-        >>> low, high = Estimate(10.0, 1.0).interval()
-        >>> round(low, 2), round(high, 2)
-        (8.36, 11.64)
-        """
-        reach = float(stats.t.ppf((1 + confidence) / 2, self.degrees)) * self.standard_error
-        return self.value - reach, self.value + reach
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} ± {self.standard_error:.1g}"
-
-
-class Ratio(NamedTuple):
-    """A ratio of two estimates, None where the lower one may be zero or less, with its 90% interval.
-
-    The interval's upper end is inf where there is none; None where no positive ratio is allowed.
-    """
-
-    value: float | None
-    interval: tuple[float, float] | None
-
-    def __str__(self) -> str:
-        value = "?" if self.value is None else f"{self.value:.3g}"
-        if self.interval is None:
-            return value
-        low, high = self.interval
-        return f"{value} ({low:.3g} to {'?' if math.isinf(high) else f'{high:.3g}'})"
-
-
-class DensityPoint(NamedTuple):
-    """How many eigenvalues there are per decade around a curvature, with a 90% interval over probes."""
-
-    curvature: float
-    per_decade: float
-    interval: tuple[float, float]
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,22 +123,22 @@ class Moment(Result):
             "parameters": self.parameters,
             "positions": self.positions,
             "top_curvature": {
-                **_estimate_document(self.top_curvature),
+                **estimate_document(self.top_curvature),
                 "residual": self.top_residual,
                 "halves": list(self.top_halves),
                 "eigenvalues": list(self.top_eigenvalues),
             },
             "hessian_top": self.hessian_top,
-            "curvature_trace": _estimate_document(self.curvature_trace),
-            "gradient_variance": _estimate_document(self.gradient_variance),
-            "squared_gradient": _estimate_document(self.squared_gradient),
-            "noise_scale": _ratio_document(self.noise_scale),
-            "curvature_noise_scale": _ratio_document(self.curvature_noise_scale),
-            "spectrum": _rows_document(self.spectrum),
-            "scatter": _rows_document(self.scatter),
-            "decades": _rows_document(self.decades),
+            "curvature_trace": estimate_document(self.curvature_trace),
+            "gradient_variance": estimate_document(self.gradient_variance),
+            "squared_gradient": estimate_document(self.squared_gradient),
+            "noise_scale": ratio_document(self.noise_scale),
+            "curvature_noise_scale": ratio_document(self.curvature_noise_scale),
+            "spectrum": rows_document(self.spectrum),
+            "scatter": rows_document(self.scatter),
+            "decades": rows_document(self.decades),
             "comparison": None if self.comparison is None else self.comparison._asdict(),
-            "density": _rows_document(self.density),
+            "density": rows_document(self.density),
             "left_out": dict(self.left_out),
             "seconds": self.seconds,
         }
@@ -190,15 +150,15 @@ class Moment(Result):
         plain = ("step", "loss", "examples", "parameters", "positions", "hessian_top", "left_out", "seconds")
         return cls(
             **{name: document[name] for name in plain},
-            top_curvature=_estimate(top),
+            top_curvature=read_estimate(top),
             top_residual=top["residual"],
             top_halves=tuple(top["halves"]),
             top_eigenvalues=tuple(top["eigenvalues"]),
-            curvature_trace=_estimate(document["curvature_trace"]),
-            gradient_variance=_estimate(document["gradient_variance"]),
-            squared_gradient=_estimate(document["squared_gradient"]),
-            noise_scale=_ratio(document["noise_scale"]),
-            curvature_noise_scale=_ratio(document["curvature_noise_scale"]),
+            curvature_trace=read_estimate(document["curvature_trace"]),
+            gradient_variance=read_estimate(document["gradient_variance"]),
+            squared_gradient=read_estimate(document["squared_gradient"]),
+            noise_scale=read_ratio(document["noise_scale"]),
+            curvature_noise_scale=read_ratio(document["curvature_noise_scale"]),
             spectrum=tuple(Level(**row) for row in document["spectrum"]),
             scatter=tuple(Direction(**row) for row in document["scatter"]),
             decades=tuple(Decade(**row) for row in document["decades"]),
@@ -302,7 +262,8 @@ def read_measurement(path: str | os.PathLike[str]) -> Measurement:
     Arguments:
         path: of the file.
 
-    >>>     >>> import batchlens as bl
+    >>> import tempfile
+    >>> import batchlens as bl
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     bl.Measurement((), "nothing").save(f"{folder}/nothing.json")
     ...     bl.read_measurement(f"{folder}/nothing.json")
@@ -353,37 +314,3 @@ def _summary(moment: Moment) -> dict[str, Any]:
     for name in ("slope", "correlation", "ratio"):
         row[f"variance_{name}"] = None if compared is None else getattr(compared, name)
     return row
-
-
-def _estimate_document(estimate: Estimate) -> dict[str, Any]:
-    degrees = None if math.isinf(estimate.degrees) else estimate.degrees
-    return {"value": estimate.value, "standard_error": estimate.standard_error, "degrees": degrees}
-
-
-def _estimate(document: Mapping[str, Any]) -> Estimate:
-    degrees = document["degrees"]
-    return Estimate(document["value"], document["standard_error"], math.inf if degrees is None else degrees)
-
-
-def _ratio_document(ratio: Ratio) -> dict[str, Any]:
-    if ratio.interval is None:
-        return {"value": ratio.value, "interval": None}
-    low, high = (None if math.isinf(end) else end for end in ratio.interval)
-    return {"value": ratio.value, "interval": [low, high]}
-
-
-def _ratio(document: Mapping[str, Any]) -> Ratio:
-    if document["interval"] is None:
-        return Ratio(document["value"], None)
-    low, high = (math.inf if end is None else end for end in document["interval"])
-    return Ratio(document["value"], (low, high))
-
-
-def _rows_document(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{name: _rounded(value) for name, value in row._asdict().items()} for row in rows]
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_rounded(part) for part in value]
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
