@@ -54,15 +54,18 @@ def krylov(product: Product, start: Tensor, most: int, tolerance: float = 0.0) -
         for _ in range(2):  # twice is enough (Parlett)
             image = image - (basis[: last + 1] @ image) @ basis[: last + 1]
         beside.append(float(image.norm()))
-        values, vectors = (
-            np.asarray(part, dtype=np.float64) for part in eigh_tridiagonal(np.array(diagonal), np.array(beside[:-1]))
-        )
-        found = Krylov(basis[: last + 1], values, vectors, beside[-1])
-        spanned = beside[-1] <= 10 * torch.finfo(start.dtype).eps * np.abs(values).max()
-        converged = last + 1 >= _FEWEST_PRODUCTS and found.bounds[-1] <= tolerance * values[-1]
-        if spanned or converged or last + 1 == len(basis):
-            return found
+        spanned = beside[-1] <= 10 * torch.finfo(start.dtype).eps * max(map(abs, (*diagonal, *beside)))
+        last_one = spanned or last + 1 == len(basis)
+        if last_one or (tolerance > 0 and last + 1 >= _FEWEST_PRODUCTS):
+            found = _diagonalise(basis[: last + 1], diagonal, beside)
+            if last_one or found.bounds[-1] <= tolerance * found.values[-1]:
+                return found
         basis[last + 1] = image / beside[-1]
+
+
+def _diagonalise(basis: Tensor, diagonal: list[float], beside: list[float]) -> Krylov:
+    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(beside[:-1]))
+    return Krylov(basis, np.asarray(values, dtype=np.float64), np.asarray(vectors, dtype=np.float64), beside[-1])
 
 
 @dataclass(frozen=True)
