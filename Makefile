@@ -11,7 +11,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce evidence test slow integrations attack versions same check format bench lock clean
+.PHONY: help setup reproduce evidence curvature test slow integrations attack versions same check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies on
 evidence: $(VENV)/.dev ## Measure what is missing of evidence/, for hours (SWEEP=digits WORKERS=2 TIME_BUDGET=3600)
 	nice -n 19 $(BIN)/python -m evidence.run --workers $(or $(WORKERS),2) $(if $(SWEEP),--sweep $(SWEEP)) \
 		$(if $(TIME_BUDGET),--time-budget $(TIME_BUDGET))
+
+curvature: $(VENV)/.dev ## Measure what is missing of the curvature of five networks, and write the page about them
+	$(BIN)/python -m evidence.curvature_run --page report/curvature
 
 test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (five minutes)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"

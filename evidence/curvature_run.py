@@ -1,8 +1,9 @@
 """Measures the curvature of the networks of evidence/curvature.toml along their training, those that are missing.
 
-    python -m evidence.curvature_run                       # all of them, for half an hour or so
-    python -m evidence.curvature_run --only digits         # one
-    python -m evidence.curvature_run --page curvature      # the page from what was measured
+    python -m evidence.curvature_run                            # all of them, for half an hour or so
+    python -m evidence.curvature_run --only digits              # one
+    python -m evidence.curvature_run --page report/curvature    # and the page about them
+    python -m evidence.curvature_run --page report/curvature --as-it-is   # the page from what is there
 
 A run that is stopped goes on where it was when the same command is run again.
 """
@@ -40,17 +41,17 @@ def measure(run: dict[str, Any], folder: Path = MEASURED) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="the workload of one run")
-    parser.add_argument("--page", type=Path, help="folder to write the page to, from what was measured")
+    parser.add_argument("--page", type=Path, help="folder to write the page to")
+    parser.add_argument("--as-it-is", action="store_true", help="measure nothing")
     asked = parser.parse_args()
     runs = [run for run in read_runs() if asked.only in (None, run["workload"])]
     if not runs:
         parser.error(f"--only must be one of {', '.join(run['workload'] for run in read_runs())}, got {asked.only}.")
-    if asked.page is None:
+    if not asked.as_it_is:
         for run in runs:
             measure(run)
-        return
-    files = [file_of(run) for run in runs if file_of(run).exists()]
-    print(bl.write_report(files, out=asked.page))
+    if asked.page is not None:
+        print(bl.write_report([file_of(run) for run in runs if file_of(run).exists()], out=asked.page))
 
 
 if __name__ == "__main__":

@@ -136,6 +136,8 @@ def report_command(file: Path, out: Path | None, csv: Path | None, as_json: bool
     from batchlens.report._curvature.page import is_measurement
 
     if is_measurement(file):
+        if csv is not None:
+            raise click.UsageError("--csv is for sweeps: the page of a measurement has its numbers beside it.")
         report_measurement(file, out, as_json)
         return
     sweep = bl.read_sweep(file)
