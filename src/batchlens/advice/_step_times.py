@@ -232,6 +232,10 @@ def _parse(path: Path, text: str) -> list[tuple[float, float, float]]:
     if missing := [name for name in _REQUIRED if name not in names]:
         got = ", ".join(names) or "nothing"
         raise BatchlensError(f"{path} must begin with a line that names {' and '.join(missing)}, got {got}.")
+    if "steps" in names:
+        raise BatchlensError(
+            f"{path} has a column of steps, so its seconds are of whole runs: give seconds of one step."
+        )
     return [_parse_row(f"{path}, line {number}", dict(zip(names, cells, strict=False))) for number, cells in filled]
 
 

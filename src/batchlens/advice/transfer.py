@@ -10,12 +10,12 @@ from batchlens._checks import require_choice, require_instance, require_number
 from batchlens._results import Result, axes_or_new, short
 from batchlens.advice._carrying import rate_cap
 from batchlens.advice._measured_error import reach_of
-from batchlens.advice._measurements import read_problem
 from batchlens.advice._moves import Move, Moved, check_settings, divides_by_root
 from batchlens.advice._rules import RATE_RULES, default_rule
 from batchlens.advice._theory_answer import PAPER_TARGET, PARTED, Question, TheoryAnswer, paper_problem
 from batchlens.optimizers import OPTIMIZERS, averaged, base_of, in_theory
 from batchlens.theory.problem import NoisyQuadratic
+from batchlens.theory.reading import read_problem
 
 if TYPE_CHECKING:
     import pandas

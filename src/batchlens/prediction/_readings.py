@@ -27,3 +27,6 @@ READINGS = {
     "adam": Reading("momentum", 0.0, True, 0.35, 0.40, None),
     "kfac": Reading("momentum", 0.5, False, 0.35, 0.50, None),
 }
+# What is predicted unless asked otherwise.
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "sgd+ema")
+BATCH_SIZES = tuple(2**k for k in range(3, 13))

@@ -72,7 +72,8 @@ def run_reference(plan: Plan, tell: Tell) -> Referred:
     if record.steps is None:
         best = "" if record.best_metric is None else f", the best was {record.best_metric:.4g}"
         words = f"the reference missed the target within {record.steps_taken:,} steps ({record.status}{best})"
-        return Referred(rate, record.steps_taken, math.nan, None, f"{words}: choose an easier one")
+        remedy = "use a smaller learning rate" if record.status == "diverged" else "choose an easier one"
+        return Referred(rate, record.steps_taken, math.nan, None, f"{words}: {remedy}")
     moments = sorted({max(1, round(part * record.steps)) for part in _MOMENTS} - {record.steps})
     measurement = measure_training(
         plan.workload,

@@ -16,7 +16,7 @@ from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
 from batchlens.prediction._model import Model, Reference, fit_model
-from batchlens.prediction._readings import READINGS, Reading
+from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Reading
 from batchlens.scaling._critical import DEFINITIONS, reached, read_curves
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
 
-BATCH_SIZES = tuple(2**k for k in range(3, 13))
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "sgd+ema")
 # Late and early moments of a run, as parts of its steps.
 _LATE, _EARLY = 0.75, 0.45
 # How many times the measured numbers are drawn anew, and the normal quantile of a 90% interval.
@@ -39,11 +37,20 @@ _DRAWS, _REACH = 8, 1.645
 # A batch size is nearly free while it needs at most this part more examples.
 _FREE = 0.2
 
-Status = Literal["predicted", "not_identifiable"]
+_Status = Literal["predicted", "not_identifiable"]
 
 
 class PredictedBatchSize(NamedTuple):
-    """A critical batch size by one definition, or a noise scale; None where it is not known."""
+    """A critical batch size by one definition, or a noise scale; None where it is not known.
+
+    Arguments:
+        definition: "knee", "overhead", "fit", "bend", "B_simple" or "B_noise".
+        value: what it comes to.
+        interval: where it lies with 90% probability; an end that is not known is None.
+
+    >>> print(PredictedBatchSize("fit", 40.0, Interval(30.0, None)).interval)
+    30 to ?
+    """
 
     definition: str
     value: float | None
@@ -88,7 +95,11 @@ class PredictedCurve(Result):
         """One row per batch size."""
         import pandas
 
-        return pandas.DataFrame({"optimizer": self.optimizer, **point} for point in self.points())
+        rows = []
+        for point in self.points():
+            low, high = point.pop("interval") or (None, None)
+            rows.append({"optimizer": self.optimizer, **point, "low": low, "high": high})
+        return pandas.DataFrame(rows)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Steps against batch size with intervals, perfect scaling and the critical batch size."""
@@ -136,7 +147,7 @@ class Prediction(Result):
     <Prediction: not identifiable: the reference misses the target>
     """
 
-    status: Status
+    status: _Status
     reasons: tuple[str, ...]
     predicted: tuple[PredictedCurve, ...]
     noise_scales: tuple[PredictedBatchSize, ...]
@@ -370,7 +381,7 @@ def _interval(drawn: FloatArray, error: float) -> Interval | None:
     if not math.isfinite(drawn[0]) or len(logs) < 2:
         return None
     reach = _REACH * math.hypot(error, float(np.std(logs[1:])))
-    return Interval(drawn[0] * math.exp(-reach), drawn[0] * math.exp(reach))
+    return Interval(float(drawn[0]) * math.exp(-reach), float(drawn[0]) * math.exp(reach))
 
 
 def _critical(curve: ScalingCurve, steps: FloatArray, reading: Reading) -> tuple[PredictedBatchSize, ...]:
@@ -411,17 +422,17 @@ def _advice(predicted: Sequence[PredictedCurve]) -> Iterator[str]:
         )
     free = [size for size, part in zip(first.curve.batch_sizes, first.curve.efficiency(), strict=True)
             if part is not None and part >= 1 / (1 + _FREE)]  # fmt: skip
-    if free:
+    if free and value is not None:
         size = max(free)
         place = first.curve.batch_sizes.index(size)
         rate = first.curve.settings[place].get("learning_rate")
         use = "" if rate is None else f", with a learning rate of about {rate:.2g}"
-        yield f"Up to {size:,.0f} a larger batch is nearly free{use}."
+        yield f"Up to {size:,.0f} it costs at most 20% more examples{use}."
     others = [entry for entry in predicted[1:] if entry.critical().value is not None and not entry.reasons]
     if others and value is not None:
         best = max(others, key=lambda entry: entry.critical().value or 0.0)
         if (best.critical().value or 0.0) > value:
-            yield f"{best.optimizer} extends that to about {best.critical().value:,.0f}."
+            yield f"The critical batch size of {best.optimizer} is about {best.critical().value:,.0f}."
 
 
 def _ends(ratio: Any) -> tuple[float | None, Interval | None]:
