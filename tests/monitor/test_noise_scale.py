@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import batchlens as bl
 from batchlens.monitor._estimator import Parts, two_sizes
@@ -409,16 +410,15 @@ def test_batch_norm_is_measured_by_micro_batches_and_refused_by_examples() -> No
 
 
 def test_a_model_given_no_tensor_needs_the_batch_size() -> None:
-    class Wrapped(nn.Module):
+    class Bare(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = make_model()
+            self.weight = nn.Parameter(torch.ones(6, 3))
 
         def forward(self, given: Callable[[], Tensor]) -> Tensor:
-            result: Tensor = self.inner(given())
-            return result
+            return given() @ self.weight
 
-    model = Wrapped()
+    model = Bare()
     inputs, labels = make_data(BATCH)
     noise = bl.NoiseScale(model, by="micro_batches")
     for _ in range(2):
@@ -431,6 +431,62 @@ def test_a_model_given_no_tensor_needs_the_batch_size() -> None:
         functional.cross_entropy(model(lambda: inputs), labels).backward()
     noise.step()
     assert noise.estimate().batch_size == 2 * BATCH
+
+
+class Uncalled(nn.Module):
+    """As trainers have it that call a method of the model, never the model: its first part is given the examples."""
+
+    def __init__(self, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.net, self.checkpointed = make_model(), checkpointed
+
+    def training_step(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        if not self.checkpointed:
+            return functional.cross_entropy(self.net(inputs), labels)
+        hidden = self.net[1](self.net[0](inputs))
+        return functional.cross_entropy(checkpoint(self.net[2], hidden, use_reentrant=False), labels)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("sizes", [(BATCH,), (16, 8)])
+def test_a_model_that_is_never_called_says_what_one_that_is_says(sizes: tuple[int, ...], checkpointed: bool) -> None:
+    inputs, labels = make_data(BATCH)
+    told = []
+    for model in (make_model(), Uncalled(checkpointed)):
+        noise = bl.NoiseScale(model)
+        for _ in range(3):
+            model.zero_grad()
+            for given, wanted in zip(inputs.split(sizes), labels.split(sizes), strict=True):
+                one = model.training_step(given, wanted) if isinstance(model, Uncalled) else loss(model, given, wanted)
+                one.backward()
+            noise.step()
+        told.append((noise.by, [number for parts in noise._records for number in parts]))
+    assert told[0][0] == told[1][0] == ("examples" if len(sizes) == 1 else "micro_batches")
+    assert len(told[0][1]) == 2 * 3
+    assert told[1][1] == pytest.approx(told[0][1])
+
+
+@pytest.mark.parametrize("by", ["auto", "micro_batches"])
+@pytest.mark.parametrize("called", [True, False])
+def test_two_losses_of_one_forward_pass_are_refused(by: str, called: bool) -> None:
+    inputs, labels = make_data(BATCH)
+    model = make_model() if called else Uncalled()
+    noise = bl.NoiseScale(model, by=by)
+    outputs = model(inputs) if called else model.net(inputs)  # type: ignore[operator]
+    functional.cross_entropy(outputs, labels).backward(retain_graph=True)
+    outputs.square().mean().backward()
+    with pytest.raises(bl.BatchlensError, match="had 2 backward passes and 1 forward: several losses of one"):
+        noise.step()
+
+
+def test_two_forward_passes_before_two_backward_passes_are_two_micro_batches() -> None:
+    inputs, labels = make_data(BATCH)
+    model = make_model()
+    noise = bl.NoiseScale(model, by="micro_batches")
+    for one in [loss(model, *part) for part in zip(inputs.chunk(2), labels.chunk(2), strict=True)]:
+        one.backward()
+    noise.step()
+    assert noise.estimate().batch_size == BATCH
 
 
 # Its life ---------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 A hook on a parameter sees the gradient of one backward pass, on this process alone: before accumulation and before
 DistributedDataParallel averages. It leaves what it found, and a second hook counts it once the gradient is added to
 `.grad`: a gradient that was only asked for (torch.autograd.grad) counts nowhere. Passes belong to one micro-batch until
-the model is called again or a parameter is reached again.
+the model is called again or a parameter is reached again. Trainers may never call the model itself but its parts: then
+the first part that is called after a backward pass is what begins a micro-batch, and what it is given has the examples.
 
 Where examples are told apart, a hook on a layer hangs the layer's input, which autograd keeps anyway, on its output.
 When the backward pass comes there, the two wait for the layer's parameters, which are next, and are let go.
@@ -11,6 +12,7 @@ When the backward pass comes there, the two wait for the layer's parameters, whi
 
 import math
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,13 +63,17 @@ class Watch:
 
     def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter], batch_size: int | None) -> None:
         self.names = {parameter: name for name, parameter in parameters.items()}
-        self.batch_size, self.active = batch_size, True
+        self.batch_size, self.active, self._model = batch_size, True, model
+        self._holders = _find_holders(model, self.names)
         self._witness = min(self.names, key=Tensor.numel)
         self.left_out: dict[str, str] = {}
         self.kept: dict[nn.Parameter, Tensor] | None = None
         self.measure: Callable[[nn.Parameter, Tensor], Tensor | None] | None = None
         handles: list[RemovableHandle] = [
-            model.register_forward_pre_hook(Hook(self._called), with_kwargs=True),
+            *(
+                module.register_forward_pre_hook(Hook(self._called, module), with_kwargs=True)
+                for module in _open_modules(model, self.names)
+            ),
             *(parameter.register_hook(Hook(self._found, parameter)) for parameter in self.names),
             *(parameter.register_post_accumulate_grad_hook(Hook(self._added)) for parameter in self.names),
         ]
@@ -83,7 +89,10 @@ class Watch:
         self.leftover: Tensor | None = None
         self.problem: str | None = None
         self._pending: dict[nn.Parameter, Tensor | None] = {}
-        self._fresh, self._examples = True, self.batch_size
+        self._calls: Counter[nn.Module] = Counter()
+        self._reached: Counter[nn.Parameter] = Counter()
+        self._fresh = self._passed = True
+        self._examples = self.batch_size
         if self.kept is not None:
             self.kept = {}
 
@@ -108,11 +117,20 @@ class Watch:
             self._examples = len(inputs)
         return self._examples
 
-    def _called(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.active and torch.is_grad_enabled():
-            self._fresh = True
+    def _called(self, module: nn.Module, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (self.active and torch.is_grad_enabled()):
+            return
+        self._calls[module] += 1
+        if module is self._model or self._begins_pass():
+            self._fresh, self._passed = True, False
             if self.batch_size is None:
                 self._examples = _first_length([*args, *kwargs.values()])
+
+    def _begins_pass(self) -> bool:
+        """Whether a part of the model that is called is the first: not by the model, nor by a backward pass."""
+        if self._model in self._calls or torch._C._current_graph_task_id() != -1:
+            return self._examples is None
+        return self._passed or self._examples is None
 
     def _found(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         if not self.active:
@@ -133,6 +151,8 @@ class Watch:
             self._fresh = False
         batch, found = self.micro_batches[-1], self._pending.pop(parameter)
         batch.reached.add(parameter)
+        self._passed = True
+        self._count(parameter)
         if self.kept is not None and found is not None:
             self.kept[parameter] = found
         elif found is not None:
@@ -141,6 +161,16 @@ class Watch:
         self._versions[parameter] = parameter.grad._version
         if parameter is self._witness:
             self._witnessed = parameter.grad.detach().clone()
+
+    def _count(self, parameter: nn.Parameter) -> None:
+        """More backward passes than calls of the parameter's layers: one forward pass had several losses."""
+        self._reached[parameter] += 1
+        calls = sum(self._calls[module] for module in self._holders.get(parameter, ()))
+        if 0 < calls < self._reached[parameter] and self.problem is None:
+            self.problem = (
+                f"`{self.names[parameter]}` had {self._reached[parameter]} backward passes and {calls} forward: "
+                "several losses of one forward pass are no micro-batches of their own. Add them up, and call backward() once."
+            )
 
 
 @dataclass(eq=False)
@@ -250,6 +280,28 @@ def find_problem(watch: Watch, alone: bool) -> str | None:
     if any(batch.examples is None for batch in watch.micro_batches):
         return "The number of examples is not known: the model was given no tensor. Give `batch_size`."
     return watch.problem
+
+
+def _find_holders(model: nn.Module, names: Mapping[nn.Parameter, str]) -> dict[nn.Parameter, list[nn.Module]]:
+    """The layers that each parameter is of, several where it is shared."""
+    holders: dict[nn.Parameter, list[nn.Module]] = {}
+    for module in _open_modules(model, names):
+        for parameter in module.parameters(recurse=False):
+            holders.setdefault(parameter, []).append(module)
+    return holders
+
+
+def _open_modules(model: nn.Module, names: Mapping[nn.Parameter, str]) -> list[nn.Module]:
+    """The model and its parts with parameters that get gradients; nothing inside a part that is compiled."""
+    found, waiting = {model: None}, [model]
+    while waiting:
+        module = waiting.pop()
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            continue
+        parts = [part for part in module.children() if part not in found and any(p in names for p in part.parameters())]
+        found |= dict.fromkeys(parts)
+        waiting += parts
+    return list(found)
 
 
 def _remove(handles: Iterable[RemovableHandle]) -> None:
