@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +37,7 @@ def data() -> Any:
     return torch.utils.data.TensorDataset(points, labels)
 
 
-def fit_lightning(folder: Path, size: int, **callback: Any) -> Any:
+def fit_lightning(folder: Path, size: int, trainer_arguments: dict[str, Any] | None = None, **callback: Any) -> Any:
     import torch
 
     lightning = pytest.importorskip("lightning.pytorch")
@@ -62,20 +64,23 @@ def fit_lightning(folder: Path, size: int, **callback: Any) -> Any:
 
     lightning.seed_everything(3)
     trainer = lightning.Trainer(
-        max_epochs=20,
-        accumulate_grad_batches=2,
-        val_check_interval=max(1024 // size // 4, 2),  # after whole steps
-        gradient_clip_val=1.0,
-        log_every_n_steps=1,
-        logger=[
-            loggers.CSVLogger(folder / "csv", name="", version=f"b{size}"),
-            loggers.TensorBoardLogger(folder / "events", name="", version=f"b{size}"),
-        ],
-        callbacks=[callbacks.BatchlensCallback(folder / "runs" / f"b{size}.jsonl", **callback)],
-        accelerator="cpu",
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
+        **{
+            "max_epochs": 20,
+            "accumulate_grad_batches": 2,
+            "val_check_interval": max(1024 // size // 4, 2),  # after whole steps
+            "gradient_clip_val": 1.0,
+            "log_every_n_steps": 1,
+            "logger": [
+                loggers.CSVLogger(folder / "csv", name="", version=f"b{size}"),
+                loggers.TensorBoardLogger(folder / "events", name="", version=f"b{size}"),
+            ],
+            "callbacks": [callbacks.BatchlensCallback(folder / "runs" / f"b{size}.jsonl", **callback)],
+            "accelerator": "cpu",
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "enable_checkpointing": False,
+        }
+        | (trainer_arguments or {})
     )
     loaders = (torch.utils.data.DataLoader(data(), size, shuffle=True), torch.utils.data.DataLoader(data(), 1024))
     trainer.fit(Module(size, 0.02), *loaders)
@@ -209,7 +214,7 @@ def test_a_run_that_fails_leaves_its_records(tmp_path: Path) -> None:
 class Noise:
     """A NoiseScale that counts its steps."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, **_: Any) -> None:
         self.model, self.steps = model, 0
 
     def step(self) -> None:
@@ -225,7 +230,6 @@ class Noise:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
     from types import SimpleNamespace
 
     monkeypatch.setitem(sys.modules, "batchlens.monitor.noise_scale", SimpleNamespace(NoiseScale=Noise))
@@ -236,7 +240,7 @@ def test_both_measure_the_noise_scale_at_every_step(tmp_path: Path) -> None:
     fit_lightning(tmp_path / "lightning", 64, noise_scale=True)
     train_hugging_face(tmp_path / "hugging_face", 64, {"noise_scale": True}, max_grad_norm=0.0)
     for path in (tmp_path / "lightning/runs/b64.jsonl", tmp_path / "hugging_face/runs/b128.jsonl"):
-        for line in path.read_text().splitlines()[1:]:
+        for line in path.read_text().splitlines()[1:-1]:
             record = json.loads(line)
             assert record["noise"] == {"steps": record["step"]}
 
@@ -245,3 +249,97 @@ def test_both_measure_the_noise_scale_at_every_step(tmp_path: Path) -> None:
 def test_gradients_that_are_clipped_already_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`noise_scale` needs gradients that are not clipped yet"):
         train_hugging_face(tmp_path, 64, {"noise_scale": True})
+
+
+def noise_of(path: Path) -> dict[str, Any]:
+    """What the last line says of the noise scale."""
+    last = json.loads(path.read_text().splitlines()[-1])
+    noise: dict[str, Any] = last["noise"]
+    return noise
+
+
+@pytest.mark.parametrize(("accumulation", "by"), [(1, "examples"), (2, "micro_batches")])
+def test_lightning_measures_the_noise_scale_of_a_module_that_is_never_called(
+    tmp_path: Path, accumulation: int, by: str
+) -> None:
+    trainer = fit_lightning(tmp_path, 64, {"accumulate_grad_batches": accumulation}, noise_scale=True)
+    noise = noise_of(tmp_path / "runs/b64.jsonl")
+    assert (noise["by"], noise["steps"], noise["batch_size"]) == (by, trainer.global_step - 1, 64 * accumulation)
+    assert noise["interval"] is not None
+
+
+@pytest.mark.parametrize(("accumulation", "by"), [(1, "examples"), (2, "micro_batches")])
+def test_hugging_face_measures_the_noise_scale(tmp_path: Path, accumulation: int, by: str) -> None:
+    trainer = train_hugging_face(
+        tmp_path, 64, {"noise_scale": True}, max_grad_norm=0.0, gradient_accumulation_steps=accumulation
+    )
+    noise = noise_of(tmp_path / "runs/b128.jsonl")
+    steps = trainer.state.global_step - 1
+    assert (noise["by"], noise["steps"], noise["batch_size"]) == (by, steps, 64 * accumulation)
+    assert noise["interval"] is not None
+
+
+def test_gradients_that_lightning_unscales_are_refused_at_the_start(tmp_path: Path) -> None:
+    import torch
+
+    plugins = pytest.importorskip("lightning.pytorch.plugins")
+    plugin = plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", enabled=False))
+    with pytest.raises(ValueError, match=r"this Trainer unscales them first: use precision .* got .16-mixed.\."):
+        fit_lightning(tmp_path, 64, {"plugins": [plugin]}, noise_scale=True)
+    assert not (tmp_path / "runs/b64.jsonl").exists()
+
+
+LIGHTNING_RANKS = """
+import sys
+from pathlib import Path
+from tests.integrations.test_callbacks import fit_lightning
+if __name__ == "__main__":
+    arguments = {"accumulate_grad_batches": 1, "devices": 2, "strategy": "ddp", "max_epochs": 2, "logger": False}
+    fit_lightning(Path(sys.argv[1]), 64, arguments, noise_scale=True)
+"""
+
+
+def test_lightning_measures_the_noise_scale_on_two_processes(tmp_path: Path) -> None:
+    pytest.importorskip("lightning.pytorch")
+    script = tmp_path / "script.py"
+    script.write_text(LIGHTNING_RANKS)
+    run_script([str(script), str(tmp_path)])
+    noise = noise_of(tmp_path / "runs/b64.jsonl")
+    assert (noise["by"], noise["batch_size"]) == ("micro_batches", 128)
+    assert noise["interval"] is not None
+
+
+HUGGING_FACE_RANKS = """
+import sys
+from pathlib import Path
+from tests.integrations.test_callbacks import train_hugging_face
+arguments = {"max_grad_norm": 0.0, "num_train_epochs": 2, "gradient_accumulation_steps": 1, "save_strategy": "no"}
+train_hugging_face(Path(sys.argv[1]), 64, {"noise_scale": True}, report_to=[], **arguments)
+"""
+
+
+def test_hugging_face_measures_the_noise_scale_on_two_processes(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    script = tmp_path / "script.py"
+    script.write_text(HUGGING_FACE_RANKS)
+    run_script(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script), str(tmp_path)])
+    noise = noise_of(tmp_path / "runs/b128.jsonl")
+    assert (noise["by"], noise["batch_size"]) == ("micro_batches", 128)
+    assert noise["interval"] is not None
+
+
+def run_script(arguments: list[str]) -> None:
+    root = Path(__file__).parents[2]
+    paths = [str(root), str(root / "src")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_scaler_of_hugging_face_goes_to_the_noise_scale() -> None:
+    from types import SimpleNamespace
+
+    callbacks = pytest.importorskip("batchlens.integrations.transformers")
+    optimizer = SimpleNamespace(scaler="scaler")
+    told = callbacks._measuring(SimpleNamespace(world_size=1), optimizer)
+    assert told == {"process_group": None, "scaler": "scaler"}

@@ -90,8 +90,8 @@ def test_records_are_in_the_file_at_once(tmp_path: Path) -> None:
         (11, {"loss": [1.0]}, "`loss` must be a number or a tensor of one, got [1.0]."),
         (11, {"seconds": 1}, "a metric must not be named 'seconds': batchlens, step, seconds, noise mean something"),
         (11, {"step": 1}, "a metric must not be named 'step'"),
-        (11, {"": 1}, "a metric must not be named ''"),
-        (11, {"a\nb": 1}, "a metric must not be named 'a\\nb'"),
+        (11, {"": 1}, "a metric must have a name that can be printed, got ''."),
+        (11, {"a\nb": 1}, "a metric must have a name that can be printed, got 'a\\nb'."),
     ],
 )
 def test_bad_records_are_refused_and_leave_no_trace(
@@ -167,13 +167,30 @@ def test_only_the_same_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     bl.Monitor(path, batch_size=4, learning_rate=0.1).close()
     before = path.read_bytes()
-    with pytest.raises(bl.BatchlensError, match=r"is of a run with effective_batch_size 4, and this one has 8\."):
+    with pytest.raises(
+        bl.BatchlensError, match=r"is of a run with effective_batch_size 4, and this one has effective_batch_size 8\."
+    ):
         bl.Monitor(path, batch_size=8, learning_rate=0.1, resume=True)
-    with pytest.raises(bl.BatchlensError, match=r"with settings \{'learning_rate': 0.1\}, and this one has"):
+    with pytest.raises(
+        bl.BatchlensError, match=r"is of a run with learning_rate 0\.1, and this one has learning_rate 0\.2\."
+    ):
         bl.Monitor(path, batch_size=4, learning_rate=0.2, resume=True)
     assert path.read_bytes() == before
     with bl.Monitor(path, batch_size=2, accumulation=2, learning_rate=0.1, resume=True) as monitor:  # on other machines
         monitor.log(1, loss=1)
+
+
+def test_a_run_goes_on_whose_learning_rate_was_changed_by_hand(tmp_path: Path) -> None:
+    path, model = tmp_path / "run.jsonl", torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bl.Monitor(path, batch_size=4, optimizer=optimizer, dropout=0.5).close()
+    optimizer.param_groups[0]["lr"] = 0.01
+    bl.Monitor(path, batch_size=4, optimizer=optimizer, dropout=0.5, resume=True).close()
+    assert lines_of(path)[0]["settings"]["learning_rate"] == 0.1
+    with pytest.raises(bl.BatchlensError, match=r"with optimizer sgd, and this one has optimizer adam\."):
+        bl.Monitor(path, batch_size=4, optimizer=torch.optim.Adam(model.parameters()), dropout=0.5, resume=True)
+    with pytest.raises(bl.BatchlensError, match=r"with dropout 0\.5, and this one has dropout 0\.1\."):
+        bl.Monitor(path, batch_size=4, optimizer=optimizer, dropout=0.1, resume=True)
 
 
 def test_a_run_that_was_killed_at_once_begins_anew(tmp_path: Path) -> None:
@@ -230,17 +247,29 @@ def test_torch_says_which_process_this_is(tmp_path: Path, monkeypatch: pytest.Mo
 class Noise:
     """As a NoiseScale: what it estimates is a result with a document."""
 
+    left_out: tuple[str, ...] = ("a",)
+
     def estimate(self) -> "Noise":
         return self
 
     def as_document(self) -> dict[str, Any]:
-        return {"value": 256.0, "interval": [128.0, math.inf]}
+        return {"value": 256.0, "interval": [128.0, math.inf], "sentence": "It is.", "left_out": list(self.left_out)}
 
 
 def test_the_noise_scale_goes_into_each_record(tmp_path: Path) -> None:
     with bl.Monitor(tmp_path / "run.jsonl", batch_size=4, noise=Noise()) as monitor:
         monitor.log(1, loss=1)
-        assert lines_of(tmp_path / "run.jsonl")[1]["noise"] == {"value": 256.0, "interval": [128.0, None]}
+        monitor.log(2, loss=1)
+        Noise.left_out = ("a", "b")
+        monitor.log(3, loss=1)
+    numbers = {"value": 256.0, "interval": [128.0, None]}
+    *records, last = lines_of(tmp_path / "run.jsonl")[1:]
+    assert [record["noise"] for record in records] == [
+        numbers | {"left_out": ["a"]},
+        numbers,
+        numbers | {"left_out": ["a", "b"]},
+    ]
+    assert last == {"batchlens": 1, "noise": numbers | {"sentence": "It is.", "left_out": ["a", "b"]}}
     (fitted,) = bl.fit(tmp_path, metric="loss", target=2, direction="down")
     assert fitted.curve.steps == (1,)
 

@@ -539,6 +539,44 @@ def test_it_goes_on_after_a_checkpoint() -> None:
         resumed.load_state_dict({"steps": 3})
 
 
+def test_what_was_found_not_to_count_goes_with_a_checkpoint() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places, self.head = nn.Embedding(7, 4), nn.Embedding(5, 4), nn.Linear(4, 7)
+
+        def forward(self, tokens: Tensor) -> Any:
+            return self.head(self.words(tokens) + self.places(torch.arange(tokens.shape[1])))
+
+    torch.manual_seed(0)
+    model = Positions()
+
+    def go(noise: bl.NoiseScale, steps: int) -> None:
+        for _ in range(steps):
+            model.zero_grad()
+            tokens = torch.randint(7, (6, 5))
+            functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+            noise.step()
+
+    before = bl.NoiseScale(model)
+    go(before, 10)
+    before.close()
+    assert list(before.left_out) == ["places.weight"]
+    after = bl.NoiseScale(model)
+    after.load_state_dict(pickle.loads(pickle.dumps(before.state_dict())))
+    assert after.left_out == before.left_out
+    go(after, 1)
+    assert after.estimate().steps == before.estimate().steps + 1
+
+
+def test_steps_that_say_nothing_are_counted_where_nothing_was_measured() -> None:
+    model = make_model()
+    adam = torch.optim.Adam(model.parameters())  # which never steps
+    noise = bl.NoiseScale(model, by="examples", geometry=adam)
+    run(model, noise, 3)
+    assert noise.estimate().sentence == "No step has been measured yet. 3 said nothing and were skipped."
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -562,6 +600,8 @@ def test_models_that_cannot_be_measured_are_refused() -> None:
     model = make_model()
     with pytest.raises(ValueError, match="second moments, as Adam has, got SGD"):
         bl.NoiseScale(model, geometry=torch.optim.SGD(model.parameters()))
+    with pytest.raises(ValueError, match="second moments, as Adam has, got Adamax"):
+        bl.NoiseScale(model, geometry=torch.optim.Adamax(model.parameters()))
     with pytest.raises(ValueError, match="must have parameters that get gradients"):
         bl.NoiseScale(nn.Tanh())
     with pytest.raises(TypeError, match="`model` must be a Module"):

@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 import batchlens as bl
+from batchlens.scaling._sentences import best_words
 from tests.report.test_page import LOADING, Reader
 
 SIZES = (16, 64, 256, 1024, 4096)
@@ -40,6 +41,19 @@ def test_the_page_says_and_shows_what_the_fit_found(tmp_path: Path) -> None:
     linked = {link for link in reader.values("href") if not link.startswith(("#", "data:"))}
     assert {path.name for path in page.parent.iterdir()} >= linked
     assert {"steps.csv", "seconds.csv", "critical.csv", "runs.csv"} <= linked
+
+
+def test_the_page_says_how_logs_were_read_and_which_batch_sizes_are_best(tmp_path: Path) -> None:
+    for size in SIZES:
+        with bl.Monitor(tmp_path / f"b{size}.jsonl", batch_size=size) as monitor:
+            for step in range(0, 800, 5):
+                monitor.log(step, loss=2 * 0.5 ** (step / (1000 / size + 50)))
+    found = bl.fit(tmp_path / "*.jsonl", metric="loss", target=1)
+    (fitted,) = found
+    text = Reader(bl.write_report(found, tmp_path / "page").read_text(encoding="utf-8")).text
+    assert "Target: loss at most 1, smoothed by the median of the records within 10% of a step." in text
+    assert f"fastest batch size {best_words(fitted.fastest or 0, fitted.fastest_range)}" in text
+    assert f"cheapest batch size {best_words(fitted.cheapest or 0, fitted.cheapest_range)}" in text
 
 
 def test_the_figures_are_in_their_numbers(tmp_path: Path) -> None:

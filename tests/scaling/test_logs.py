@@ -151,6 +151,55 @@ def test_a_file_named_twice_counts_once_and_so_does_its_copy(tmp_path: Path) -> 
     assert f"{copy} has the records of {LOGS / 'monitor/b64.jsonl'}: counted once." in collected.notes
 
 
+def test_runs_that_only_their_path_tells_apart_are_no_copies(tmp_path: Path) -> None:
+    for size in (16, 32):
+        (tmp_path / f"b{size}.csv").write_text("step,loss\n10,2.3\n20,2.3\n")
+    collected = collect_runs(tmp_path, Question("loss", 1, "down", batch_size_from=r"b(\d+)"))
+    assert collected.runs == [Run(16, None), Run(32, None)]
+    assert len(collected.notes) == 1
+
+
+def test_a_run_that_ended_before_its_first_record_is_left_out_where_others_remain(tmp_path: Path) -> None:
+    write_runs(tmp_path, batch_size=4, learning_rate=1.0)
+    bl.Monitor(tmp_path / "killed.jsonl", batch_size=16).close()
+    collected = collect_runs(tmp_path, Question("loss", 0.1))
+    assert [run.batch_size for run in collected.runs] == [4]
+    assert collected.notes[1] == (f"Left out, as the run ended before its first record: {tmp_path / 'killed.jsonl'}.")
+    with pytest.raises(bl.BatchlensError, match="holds no record"):
+        collect_runs(tmp_path / "killed.jsonl", Question("loss", 0.1))
+
+
+def test_the_state_beside_the_checkpoints_of_a_run_counts_alone(tmp_path: Path) -> None:
+    paths = [tmp_path / name / "trainer_state.json" for name in ("", "checkpoint-6", "checkpoint-12", "b/checkpoint-3")]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert find_logs([tmp_path]) == [paths[3], paths[0]]
+    paths[0].unlink()
+    assert find_logs([tmp_path]) == [paths[3], paths[2]]
+
+
+def test_runs_that_tell_no_settings_are_averaged_with_a_note(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"b8-{number}.csv").write_text(f"step,loss\n1,2\n{10 * number},0\n")
+    found = bl.fit(tmp_path, metric="loss", target=1, batch_size_from=r"b(\d+)")
+    assert (
+        "The runs at batch size 8 tell neither settings nor seeds, and are averaged as runs alike." in found.notes[-1]
+    )
+    assert len(bl.fit(tmp_path, metric="loss", target=1, batch_size_from=r"b(\d+)-(?P<seed>\d)").notes) == 1
+
+
+@pytest.mark.parametrize("column", ["lr", "learning_rate", "lr-SGD"])
+def test_a_learning_rate_that_never_changes_is_a_setting(tmp_path: Path, column: str) -> None:
+    for rate, steps in (("0.1", 40), ("0.3", 20)):
+        rows = "".join(f"{step},{step / steps},{rate}\n" for step in range(0, 101, 4))
+        (tmp_path / f"b8-{steps}.csv").write_text(f"step,accuracy,{column}\n{rows}")
+    found = bl.fit(tmp_path, metric="accuracy", target=1, batch_size_from=r"b(\d+)")
+    assert "8: learning_rate 0.3 (of 2)" in found.notes[-1]
+    (tmp_path / "b8-20.csv").write_text(f"step,accuracy,{column}\n0,0,0.1\n20,1,0.2\n")
+    assert "learning_rate" not in read_one(tmp_path / "b8-20.csv").settings
+
+
 def test_a_folder_counts_one_kind_of_log(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "no log"}\n')
     (tmp_path / "metrics.csv").write_text("epoch,step,loss\n0,1,3\n")

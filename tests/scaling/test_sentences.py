@@ -96,3 +96,33 @@ def test_batch_sizes_that_noise_cannot_tell_apart_stand_together() -> None:
     document = fitted.as_document()
     assert document["cheapest_range"] == list(fitted.cheapest_range)
     assert document["sentence"] == fitted.sentence
+
+
+def test_a_bound_is_the_end_of_its_interval() -> None:
+    said = set()
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        (fitted,) = fit(
+            [Run(size, 100 * (1 + 300 / size) * np.exp(0.1 * random.normal())) for size in (64.0, 128, 256, 512)],
+            resamples=100,
+        )
+        found, interval = fitted.estimate("fit")
+        if found.relation != ">=" or (interval and interval.low and interval.low >= 511):
+            continue
+        assert "is at least 512" not in fitted.sentence
+        if interval and interval.low:
+            said.add(
+                f"is at least {interval.low:.3g} by its 95% interval, though the best fit is above 512"
+                in fitted.sentence
+            )
+    assert said == {True}
+
+
+def test_fastest_takes_the_seconds_of_every_batch_size() -> None:
+    steps = hyperbola(200, [8, 32, 128, 512])
+    fitted = fit_one(steps, seconds={8: 50.0, 32: 20.0})
+    assert fitted.fastest is None
+    assert "Fastest" not in fitted.sentence
+    assert fit_one(steps, seconds=dict.fromkeys(steps, 2.0)).fastest == 8
+    (missed,) = fit([*(Run(size, count, "", size) for size, count in steps.items()), Run(1024, None)])
+    assert missed.fastest == 8

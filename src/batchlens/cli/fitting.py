@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -10,6 +10,8 @@ import batchlens as bl
 from batchlens._results import short
 from batchlens.cli.options import json_option
 from batchlens.cli.terminal import NUMBER, NUMBERS, PART, columns_of, print_json, print_table, say
+from batchlens.scaling._logs.choosing import SEVERAL
+from batchlens.scaling._logs.crossing import Direction
 from batchlens.scaling._sentences import best_words
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--target", type=NUMBER, default=None, help="The value that it must reach.")
 @click.option(
     "--direction",
-    type=click.Choice(["up", "down"]),
+    type=click.Choice(get_args(Direction)),
     default=None,
     help="Which way the metric is better; by default towards the target from where the runs start.",
 )
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--runs",
     "several",
-    type=click.Choice(["best", "mean"]),
+    type=click.Choice(SEVERAL),
     default="best",
     show_default=True,
     help="Of runs at one batch size, those of the best settings, or all of them.",

@@ -23,10 +23,13 @@ class Recording:
         self._monitor: Monitor | None = None
         self._noise: Any = None
 
-    def begin(self, model: Any, writes: bool, **run: Any) -> None:
-        """On every process, for the noise scale is measured on all of them; `writes` on the first alone."""
+    def begin(self, model: Any, writes: bool, measuring: Mapping[str, Any] | None = None, **run: Any) -> None:
+        """On every process, for the noise scale is measured on all of them; `writes` on the first alone.
+
+        `model` is the one that is called, `measuring` what else its NoiseScale is given.
+        """
         if self._noise_scale:
-            self._noise = import_module("batchlens.monitor.noise_scale").NoiseScale(model)
+            self._noise = import_module("batchlens.monitor.noise_scale").NoiseScale(model, **measuring or {})
         if writes:
             self._monitor = Monitor(self._path, noise=self._noise, resume=self._resume, **{**run, **self._settings})
 

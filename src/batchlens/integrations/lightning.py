@@ -26,7 +26,8 @@ class BatchlensCallback(_Callback or object):  # type: ignore[misc]
     Arguments:
         path: the file, one for each run.
         batch_size: examples in one backward pass of one process; by default as the training data loader says.
-        noise_scale: whether to measure the gradient noise scale as well, with `NoiseScale`.
+        noise_scale: whether to measure the gradient noise scale as well, with `NoiseScale`; not with precision
+            "16-mixed", whose gradients Lightning unscales before it calls anyone.
         resume: whether to go on with the file where there is one, as a `Monitor` does.
         settings: whatever else tells this run from others.
 
@@ -46,21 +47,28 @@ class BatchlensCallback(_Callback or object):  # type: ignore[misc]
         if _Callback is None:
             raise not_installed("lightning")
         super().__init__()
+        self._noise_scale = noise_scale
         self._batch_size = batch_size
         self._recording = Recording(path, noise_scale, resume, settings)
         self._logger: Any = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins the file. As a logger beside the others, it gets what they get when they get it."""
+        if self._noise_scale and getattr(trainer.precision_plugin, "scaler", None) is not None:
+            raise ValueError(
+                "`noise_scale` needs gradients as backward() leaves them, and this Trainer unscales them first: use "
+                f'precision "bf16-mixed" or "32-true", got "{trainer.precision}".'
+            )
         seed = os.environ.get("PL_GLOBAL_SEED")
+        run: dict[str, Any] = {"seed": int(seed)} if seed else {}
         self._recording.begin(
-            pl_module,
+            trainer.strategy.model or pl_module,  # the DistributedDataParallel one where there is one
             trainer.is_global_zero,
             batch_size=self._batch_size if self._batch_size is not None else _batch_size(trainer.train_dataloader),
             accumulation=trainer.accumulate_grad_batches,
             world_size=trainer.world_size,
             optimizer=trainer.optimizers[0] if trainer.optimizers else "",
-            **({"seed": int(seed)} if seed else {}),
+            **run,
         )
         self._logger = _Beside(trainer, self._recording)
         trainer.loggers = [*trainer.loggers, self._logger]

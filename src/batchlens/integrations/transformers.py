@@ -1,5 +1,6 @@
 """Hugging Face: `Trainer(..., callbacks=[BatchlensCallback("runs/b256.jsonl")])` writes a file for `batchlens fit`."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,16 @@ class BatchlensCallback(_Callback or object):  # type: ignore[misc]
                 f"`noise_scale` needs gradients that are not clipped yet, and this Trainer clips them first: set "
                 f"max_grad_norm=0, got {args.max_grad_norm}."
             )
+        if self._noise_scale and args.n_gpu > 1:
+            raise ValueError(
+                "`noise_scale` cannot see the copies of the model that DataParallel makes: start the training with "
+                "torchrun, one process for each device."
+            )
         optimizer = given.get("optimizer")
         self._recording.begin(
             given.get("model"),
             state.is_world_process_zero,
+            _measuring(args, optimizer) if self._noise_scale else None,
             batch_size=state.train_batch_size or args.train_batch_size,
             accumulation=args.gradient_accumulation_steps,
             world_size=args.world_size,
@@ -63,3 +70,9 @@ class BatchlensCallback(_Callback or object):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Ends the file."""
         self._recording.end()
+
+
+def _measuring(args: Any, optimizer: Any) -> dict[str, Any]:
+    """What a NoiseScale must know: a callback is given the model inside the DistributedDataParallel one."""
+    group = import_module("torch.distributed").group.WORLD if args.world_size > 1 else None
+    return {"process_group": group, "scaler": getattr(optimizer, "scaler", None)}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from batchlens import __version__
 from batchlens.scaling._logs.log import Setting
 
-# What torch and the vocabulary of batchlens call alike.
+# What torch calls otherwise than the vocabulary of batchlens.
 _RENAMED = {"lr": "learning_rate"}
 _LIBRARIES = ("torch", "lightning", "transformers")
 

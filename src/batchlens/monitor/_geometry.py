@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import Adamax, Optimizer
 
 _MOMENTS = ("max_exp_avg_sq", "exp_avg_sq")
 
@@ -30,7 +30,8 @@ class Geometry:
         self._optimizer = given if isinstance(given, Optimizer) else None
         self._groups: dict[Tensor, dict[str, Any]] = {}
         if self._optimizer is not None:
-            if not all("betas" in group and "eps" in group for group in self._optimizer.param_groups):
+            groups = self._optimizer.param_groups
+            if not all("betas" in group and "eps" in group for group in groups) or _has_other_moments(self._optimizer):
                 raise ValueError(f"`geometry` must have second moments, as Adam has, got {type(given).__name__}.")
             self._groups = {own: group for group in self._optimizer.param_groups for own in group["params"]}
         self.name = "plain" if given is None else "l1" if self._optimizer is None else "preconditioned"
@@ -72,6 +73,12 @@ class Geometry:
     def forget(self) -> None:
         """The optimizer is about to step."""
         self._found.clear()
+
+
+def _has_other_moments(optimizer: Optimizer) -> bool:
+    """Adamax has the largest gradient in their place; others show by what they hold once they have stepped."""
+    held = [state for state in optimizer.state.values() if state]
+    return isinstance(optimizer, Adamax) or any(not any(name in state for name in _MOMENTS) for state in held)
 
 
 def l1_parts(

@@ -1,6 +1,7 @@
 """One step of a training: what the small batches are, and noise and signal from what its backward passes said."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,11 @@ class Measuring:
     def is_active(self) -> bool:
         """Whether the step that is under way is measured."""
         return self._watch.active
+
+    def leave_out(self, found: Mapping[str, str]) -> None:
+        """What was found before not to count; names of another model are passed over."""
+        names = set(self._watch.names.values())
+        self.left_out.update({name: reason for name, reason in found.items() if name in names})
 
     def restart(self, active: bool) -> None:
         """Before the next step; whether it is measured."""

@@ -169,7 +169,8 @@ class Watch:
         if 0 < calls < self._reached[parameter] and self.problem is None:
             self.problem = (
                 f"`{self.names[parameter]}` had {self._reached[parameter]} backward passes and {calls} forward: "
-                "several losses of one forward pass are no micro-batches of their own. Add them up, and call backward() once."
+                "several losses of one forward pass are no micro-batches of their own. Add them up, and call "
+                "backward() once."
             )
 
 

@@ -23,8 +23,11 @@ from batchlens.scaling._logs.kinds.monitor_file import (
 )
 from batchlens.scaling._logs.log import Setting
 
-# What must be alike where a run is picked up again.
-_SAME = ("effective_batch_size", "optimizer", "settings")
+# What must be alike where a run is picked up again, beside the settings that were named.
+_SAME = ("effective_batch_size", "optimizer")
+# What each record has of the noise scale; the rest is in those where it is new.
+_ALWAYS = ("value", "interval", "steps")
+_WHEN_NEW = ("by", "geometry", "left_out")
 
 
 class Monitor:
@@ -40,10 +43,11 @@ class Monitor:
         accumulation: backward passes a step.
         world_size: processes that share a step; by default as torch.distributed or torchrun say.
         optimizer: its name, or the optimizer itself, whose settings are noted as well.
-        noise: what measures the noise scale, `NoiseScale` for instance: its estimate goes into each record.
-        resume: whether to go on with the file where there is one; else an existing file is refused. Batch size,
-            optimizer and settings must be those of before. Records from the first step logged now on replace those
-            before; seconds go on from the last, so a pause does not count and work done twice does.
+        noise: what measures the noise scale, `NoiseScale` for instance: value, interval and steps go into each record,
+            what it leaves out where that is new, and all that its estimate says into a last line.
+        resume: whether to go on with the file where there is one; else an existing file is refused. Batch size, name of
+            the optimizer and the settings given here must be those of before. Records from the first step logged now on
+            replace those before; seconds go on from the last, so a pause does not count and work done twice does.
         settings: learning_rate, seed and whatever else tells this run from others.
 
     >>> import tempfile
@@ -81,16 +85,19 @@ class Monitor:
         if noise is not None and not callable(getattr(noise, "estimate", None)):
             raise TypeError(f"`noise` must have a method estimate, as a NoiseScale has, got {noise!r}.")
         name, found = describe_optimizer(optimizer)
+        named = _require_settings(settings)
         self.run: dict[str, Any] = {
             MARK: VERSION,
             **parts,
             "effective_batch_size": math.prod(parts.values()),
             "optimizer": name,
-            "settings": found | _require_settings(settings),
+            "settings": found | named,
             **describe_machine(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+        self._named = named
         self._noise = noise
+        self._noted: dict[str, Any] = {}
         self._step = 0
         self._start = time.perf_counter()
         self._writes = place.rank == 0
@@ -108,13 +115,21 @@ class Monitor:
         record: dict[str, Any] = {STEP: step, SECONDS: round(time.perf_counter() - self._start, 6)}
         record |= {_require_name(name): _require_value(name, value) for name, value in metrics.items()}
         if self._noise is not None:
-            record[NOISE] = self._noise.estimate().as_document()
+            record[NOISE] = self._news(self._noise.estimate().as_document())
         self._write(record)
         self._step = step
 
+    def _news(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Of what the noise scale tells, the numbers and what is not as it was."""
+        new = {name: told[name] for name in _WHEN_NEW if name in told and told[name] != self._noted.get(name)}
+        self._noted |= new
+        return {name: told[name] for name in _ALWAYS if name in told} | new
+
     def close(self) -> None:
-        """Ends the run; what was logged is in the file already."""
+        """Ends the run; what was logged is in the file already, and all that is known of the noise scale follows."""
         if self._file is not None:
+            if self._noise is not None:
+                self._write({MARK: VERSION, NOISE: self._noise.estimate().as_document()})
             self._file.close()
             self._file = None
 
@@ -155,12 +170,18 @@ class Monitor:
             self._write(self.run)
             return
         run, records, whole = parse_monitor_file(str(self.path), before)
-        for name in _SAME:
-            if run.get(name) != self.run[name]:
-                raise BatchlensError(
-                    f"{self.path} is of a run with {name} {run.get(name)}, and this one has {self.run[name]}. "
-                    "Choose another name."
-                )
+        differing = [(name, run.get(name), self.run[name]) for name in _SAME if run.get(name) != self.run[name]]
+        before_settings = run.get("settings") or {}
+        differing += [
+            (name, before_settings.get(name), value)
+            for name, value in self._named.items()
+            if before_settings.get(name) != value
+        ]
+        if differing:
+            theirs, ours = (", ".join(f"{entry[0]} {entry[place]}" for entry in differing) for place in (1, 2))
+            raise BatchlensError(
+                f"{self.path} is of a run with {theirs}, and this one has {ours}. Choose another name."
+            )
         self._start -= max((record[SECONDS] for record in records), default=0.0)
         self._file = open(self.path, "r+b", buffering=0)  # noqa: SIM115
         self._file.truncate(whole)
@@ -186,8 +207,10 @@ def _require_settings(settings: dict[str, Any]) -> dict[str, Setting]:
 
 
 def _require_name(name: str) -> str:
-    if name in RESERVED or not name.isprintable() or not name.strip():
+    if name in RESERVED:
         raise ValueError(f"a metric must not be named {name!r}: {', '.join(RESERVED)} mean something else in the file.")
+    if not name.isprintable() or not name.strip():
+        raise ValueError(f"a metric must have a name that can be printed, got {name!r}.")
     return name
 
 

@@ -74,7 +74,8 @@ class NoiseEstimate(Result):
 
     def _finding(self) -> str:
         if not self.steps:
-            return "No step has been measured yet."
+            skipped = f" {self.skipped} said nothing and {'was' if self.skipped == 1 else 'were'} skipped."
+            return "No step has been measured yet." + (skipped if self.skipped else "")
         if self.interval is None:
             if self.steps < 3:
                 return f"{self.steps} measured step{'s' if self.steps > 1 else ''} cannot tell the noise scale."

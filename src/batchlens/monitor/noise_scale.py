@@ -207,6 +207,7 @@ class NoiseScale:
             "records": [list(parts) for parts in self._records],
             "steps": self._steps,
             "skipped": self._skipped,
+            "left_out": self.left_out,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -215,14 +216,16 @@ class NoiseScale:
             by, geometry = state["by"], state["geometry"]
             records = [Parts(*map(float, parts)) for parts in state["records"]]
             steps, skipped = int(state["steps"]), int(state["skipped"])
-        except (KeyError, TypeError, ValueError) as error:
+            left_out = {str(name): str(reason) for name, reason in state.get("left_out", {}).items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BatchlensError(f"This is no state of a NoiseScale: {error!r}.") from None
         if self.by == "auto" and by in _WAYS[1:]:
             self._measuring.prepare(by)
-            self._left_out = len(self._measuring.left_out)
         if (by, geometry) != (self.by, self._geometry.name):
             ours = f"{self._geometry.name} by {self.by}"
             raise BatchlensError(f"The state is of gradients {geometry} by {by}, this noise scale is {ours}.")
+        self._measuring.leave_out(left_out)
+        self._left_out = len(self._measuring.left_out)
         self._records.clear()
         self._records.extend(records)
         self._steps, self._skipped = steps, skipped

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Up to this part of the critical batch size a larger batch is nearly free: it costs at most 20% more examples.
 _FREE = 0.2
+_ROUNDING = 1e-9
 _LARGER = 2.0  # how much larger a batch is shown the price of, at least
 
 
@@ -61,19 +62,29 @@ def _say_lower_bound(fitted: "FittedRuns") -> str:
     sizes = _measured(fitted)
     if len(sizes) == 2:
         return f"is at least {_words(sizes[0])}, as far as two batch sizes tell. Measure a third, larger one."
-    return (
-        f"is at least {_words(sizes[-1])}, the largest batch measured: it takes {_say_ends(fitted)}. Measure "
-        "larger ones to see where that ends."
-    )
+    low, largest = (fitted.estimate("fit").interval or Interval(None, None)).low, sizes[-1]
+    if fitted.noise is None or (low is not None and low >= largest * (1 - _ROUNDING)):
+        found = f"is at least {_words(largest)}, the largest batch measured"
+    else:
+        bound = "has no lower end" if low is None else f"is at least {_words(low)}"
+        found = (
+            f"{bound} by its 95% interval, though the best fit is above {_words(largest)}, the largest batch measured"
+        )
+    return f"{found}: it takes {_say_ends(fitted)}. Measure larger ones to see where that ends."
 
 
 def _say_upper_bound(fitted: "FittedRuns") -> str:
     sizes = _measured(fitted)
     if len(sizes) == 2:
         return f"is at most {_words(sizes[-1])}, as far as two batch sizes tell. Measure a third, smaller one."
+    high, smallest = (fitted.estimate("fit").interval or Interval(None, None)).high, sizes[0]
+    if fitted.noise is None or (high is not None and high <= smallest * (1 + _ROUNDING)):
+        found = f"is at most {_words(smallest)}, the smallest batch measured"
+    else:
+        bound = "has no upper end" if high is None else f"is at most {_words(high)}"
+        found = f"{bound} by its 95% interval, though the best fit is below {_words(smallest)}, the smallest measured"
     return (
-        f"is at most {_words(sizes[0])}, the smallest batch measured: {_words(sizes[-1])} takes {_say_ends(fitted)}. "
-        "Measure smaller ones to see what a small batch saves."
+        f"{found}: {_words(sizes[-1])} takes {_say_ends(fitted)}. Measure smaller ones to see what a small batch saves."
     )
 
 

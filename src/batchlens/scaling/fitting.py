@@ -49,7 +49,8 @@ class FittedRuns(Result):
         sharpness: a of the definition "bend" with its interval; None where fewer than three batch sizes tell.
         predictions: one for each batch size asked for; none where fewer than two batch sizes reached the target.
         band: predictions close enough to draw the fitted curve through, over all batch sizes measured or asked for.
-        fastest: the batch size with the least seconds, the smallest of several alike; None where seconds are not given.
+        fastest: the batch size with the least seconds, the smallest of several alike; None unless
+            every batch size that reached the target has them.
         fastest_range: between which batch sizes around it the runs cannot tell which is faster, at 95% confidence; None
             where the noise is not known.
         cheapest: the batch size with the fewest examples, the largest of several alike; None where none was reached.
@@ -288,6 +289,7 @@ def _fit_optimizer(optimizer: str, runs: list[Run], wanted: list[float], resampl
     told = [2 * len(log) >= len(group) for log, group in zip(logs, groups, strict=True)]
     steps = [_mean([run.steps for run in group]) if tells else None for group, tells in zip(groups, told, strict=True)]
     seconds = [_mean_seconds(group) if tells else None for group, tells in zip(groups, told, strict=True)]
+    timed = all(took is not None for took, count in zip(seconds, steps, strict=True) if count is not None)
     examples = [None if count is None else size * count for size, count in zip(sizes, steps, strict=True)]
     curve = ScalingCurve(sizes, steps, optimizer=optimizer)
     known = {size: log for size, log, tells in zip(sizes, logs, told, strict=True) if tells}
@@ -307,7 +309,7 @@ def _fit_optimizer(optimizer: str, runs: list[Run], wanted: list[float], resampl
         sharpness=None if fitted is None else fitted.sharpness(),
         predictions=() if fitted is None else fitted.predict(wanted),
         band=() if fitted is None else fitted.band(wanted),
-        fastest=next(iter(_where_least(sizes, seconds)), None),
+        fastest=next(iter(_where_least(sizes, seconds)), None) if timed else None,
         fastest_range=None if fitted is None else fitted.tied_range(dict(zip(sizes, seconds, strict=True))),
         cheapest=next(reversed(_where_least(sizes, examples)), None),
         cheapest_range=None if fitted is None else fitted.tied_range(dict(zip(sizes, examples, strict=True))),

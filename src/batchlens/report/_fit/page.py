@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -17,6 +18,7 @@ from batchlens.report._page.frame import Section, frame_page, render_table
 from batchlens.report._page.numbers import csv_of, frame_of, known_rows
 from batchlens.report._page.records import PanelPlan, Progress, say_nothing
 from batchlens.scaling._figure import draw_steps, draw_times, steps_rows, time_rows
+from batchlens.scaling._sentences import best_words
 from batchlens.scaling.fitting import Fit, FittedRuns
 
 TITLE = "How large a batch can this training use?"
@@ -131,7 +133,15 @@ def _runs_section(fit: Fit) -> Section:
         '<p class="remark">Efficiency: which part of the examples used perfect scaling would have needed.</p>\n'
         '<p class="files"><span>Numbers: <a href="runs.csv">CSV</a></span></p>'
     )
-    return Section("runs", "Runs", f"{table}\n{remark}")
+    best = [f"{_best(fitted, name)}." for fitted in fit for name in ("fastest", "cheapest") if _best(fitted, name)]
+    notes = "\n".join(f'<p class="remark">{escape(note)}</p>' for note in (*best, *fit.notes))
+    return Section("runs", "Runs", f"{table}\n{notes}\n{remark}")
+
+
+def _best(fitted: FittedRuns, name: str) -> str:
+    """ "sgd: fastest batch size 256 (128 to 512 cannot be told apart)"; nothing where it is not known."""
+    size, tied = getattr(fitted, name), getattr(fitted, f"{name}_range")
+    return "" if size is None else f"{_name(fitted)}: {name} batch size {best_words(size, tied)}"
 
 
 def _predictions_section(fit: Fit) -> list[Section]:

@@ -33,6 +33,7 @@ def choose(measured: Sequence[Measured], several: Several) -> tuple[list[Run], l
         cells.setdefault((entry.run.optimizer, entry.run.batch_size), []).append(entry)
     kept: list[Run] = []
     words: dict[str, list[str]] = {}
+    untold: list[float] = []
     for (optimizer, batch_size), entries in sorted(cells.items(), key=lambda cell: cell[0][1]):
         tried: dict[frozenset[tuple[str, Setting]], list[Run]] = {}
         for entry in entries:
@@ -40,11 +41,22 @@ def choose(measured: Sequence[Measured], several: Several) -> tuple[list[Run], l
             tried.setdefault(settings, []).append(entry.run)
         best = min(tried, key=lambda settings: _rank(tried[settings]))
         kept += tried[best]
+        if len(tried[best]) > 1 and not any(entry.settings for entry in entries):
+            untold.append(batch_size)
         if len(tried) > 1:
             differing = sorted(best - frozenset.intersection(*tried))
             named = ", ".join(f"{name} {value}" for name, value in differing) or "those not told"
             words.setdefault(optimizer, []).append(f"{batch_size:g}: {named} (of {len(tried)})")
-    return kept, [f"Best settings by mean steps{_of(name)}: {'; '.join(cells)}." for name, cells in words.items()]
+    notes = [f"Best settings by mean steps{_of(name)}: {'; '.join(cells)}." for name, cells in words.items()]
+    return kept, notes + ([_say_untold(untold)] if untold else [])
+
+
+def _say_untold(sizes: list[float]) -> str:
+    return (
+        f"The runs at batch size {', '.join(f'{size:g}' for size in sizes)} tell neither settings nor seeds, and are "
+        "averaged as runs alike. If they differ, name the settings by groups of batch_size_from: "
+        "'b(\\d+)-lr(?P<learning_rate>[\\d.]+)'."
+    )
 
 
 def _rank(runs: list[Run]) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """Which files are meant by paths, patterns and folders."""
 
 import glob
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -18,7 +19,8 @@ _KINDS = ("*.jsonl", "trainer_state.json", "metrics.csv", "*.csv", f"*{EVENTS}*"
 def find_logs(sources: Iterable[str | Path]) -> list[Path]:
     """One path for each log: a file, or the folder of TensorBoard's events. Each once, in the order given.
 
-    Of the states that one Hugging Face run left in its checkpoint-N folders, the last has all that the others hold.
+    Of the states that one Hugging Face run left in its checkpoint-N folders, the last has all that the others hold, and
+    the one that `save_state` left beside these folders has what that one holds.
     """
     found: dict[str, Path] = {}
     for source in sources:
@@ -63,7 +65,7 @@ def _run_of(file: Path) -> Path:
 
 
 def _last_checkpoints(paths: list[Path]) -> list[Path]:
-    last: dict[Path, int] = {}
+    last: dict[Path, float] = dict.fromkeys(paths, math.inf)
     for path in paths:
         if match := _CHECKPOINT.fullmatch(path.parent.name):
             run = path.parent.parent / path.name

@@ -1,9 +1,9 @@
 """From logs to runs: which batch size, which way the metric goes, and how many steps to the target."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -15,6 +15,16 @@ from batchlens.scaling._logs.kinds.steps_table import Run
 from batchlens.scaling._logs.log import Curve, Log, Setting
 
 _SIZE = "batch_size"
+
+
+class _Read(NamedTuple):
+    """A run as its log and its path have it."""
+
+    name: str
+    curve: Curve
+    batch_size: float
+    optimizer: str
+    settings: Mapping[str, Setting]
 
 
 @dataclass(frozen=True)
@@ -52,24 +62,25 @@ def measure(logs: Sequence[Log], question: Question) -> tuple[list[Run], tuple[s
             f"`metric` and `target` must be given for the log of a run, to say when it has reached its target: "
             f"{logs[0].name} has the metrics {has}."
         )
-    curves, repeated = _distinct({log.name: (log, log.curve(metric)) for log in logs})
-    direction = question.direction or _find_direction(metric, target, [curve for _, curve in curves])
-    notes = [_describe(metric, target, direction, question.smoothing), *repeated]
+    begun, empty = _with_records(logs)
+    read = [_Read(log.name, log.curve(metric), *_identify(log, question.batch_size_from)) for log in begun]
+    distinct, repeated = _distinct(read)
+    direction = question.direction or _find_direction(metric, target, [run.curve for run in distinct])
+    notes = [_describe(metric, target, direction, question.smoothing), *empty, *repeated]
     measured, early = [], []
-    for log, curve in curves:
-        batch_size, optimizer, settings = _identify(log, question.batch_size_from)
+    for name, curve, batch_size, optimizer, settings in distinct:
         crossing = find_crossing(curve, target, direction, question.smoothing)
         if crossing is None:
             run = Run(batch_size, None, optimizer)
         elif crossing.steps > 0:
             run = Run(batch_size, crossing.steps, optimizer, crossing.seconds)
-            early += [log.name] if crossing.first else []
+            early += [name] if crossing.first else []
         else:
-            raise BatchlensError(f"{log.name} has reached {metric} {target:g} at step 0. Choose a harder target.")
+            raise BatchlensError(f"{name} has reached {metric} {target:g} at step 0. Choose a harder target.")
         measured.append(Measured(run, settings))
     if early:
         notes.append(f"Reached by the first record, so steps are at most these: {', '.join(early)}.")
-    notes += dict.fromkeys(log.caution for log in logs if log.caution and question.batch_size_from is None)
+    notes += dict.fromkeys(log.caution for log in begun if log.caution and question.batch_size_from is None)
     runs, chosen = choose(measured, question.several)
     return runs, (*notes, *chosen)
 
@@ -79,21 +90,31 @@ def _describe(metric: str, target: float, direction: Direction, smoothing: float
     return f"Target: {metric} {'at least' if direction == 'up' else 'at most'} {target:g}, {smoothed}."
 
 
-def _distinct(read: dict[str, tuple[Log, Curve]]) -> tuple[list[tuple[Log, Curve]], list[str]]:
+def _with_records(logs: Sequence[Log]) -> tuple[Sequence[Log], list[str]]:
+    """Without runs that ended before their first record, where others remain."""
+    begun = [log for log in logs if log.metrics]
+    empty = [log.name for log in logs if not log.metrics]
+    if not begun or not empty:
+        return logs, []
+    return begun, [f"Left out, as the run ended before its first record: {', '.join(empty)}."]
+
+
+def _distinct(read: Sequence[_Read]) -> tuple[list[_Read], list[str]]:
     """Copies of a log tell nothing new, and would make its run look surer than it is."""
-    first: dict[tuple[object, ...], str] = {}
+    first: dict[tuple[object, ...], _Read] = {}
     notes, kept = [], []
-    for name, (log, curve) in read.items():
+    for run in read:
+        name, curve, batch_size, optimizer, settings = run
         if not curve.steps.size:
             raise BatchlensError(f"{name} has no record of the metric with a step. Leave it out.")
         if not (np.isfinite(curve.steps).all() and curve.steps[0] >= 0):
             raise BatchlensError(f"{name} must have steps that are finite and at least 0, got {curve.steps[0]:g}.")
         records = tuple(column.tobytes() for column in curve)
-        same = first.setdefault((log.batch_size, log.optimizer, frozenset(log.settings.items()), *records), name)
-        if same == name:
-            kept.append((log, curve))
-        else:
-            notes.append(f"{name} has the records of {same}: counted once.")
+        same = first.setdefault((batch_size, optimizer, frozenset(settings.items()), *records), run)
+        if same is run:
+            kept.append(run)
+        elif name != same.name:
+            notes.append(f"{name} has the records of {same.name}: counted once.")
     return kept, notes
 
 

@@ -1,7 +1,7 @@
 """The file of a `Monitor`: a line that says what the run is, then a line for each record.
 
 A run that was picked up again has a further line that says so: what it logged from the step on at which it was picked
-up was done anew, and counts no more.
+up was done anew, and counts no more. A last line may say all that is known of the noise scale.
 """
 
 import json
@@ -51,7 +51,7 @@ def parse_monitor_file(where: str, text: str) -> MonitorFile:
     again = False
     for number, record in enumerate(rest, start=2):
         if MARK in record:
-            again = True
+            again = again or "resumed" in record
             continue
         if not isinstance(record.get(STEP), int | float):
             raise BatchlensError(f"{where}, line {number} must have a step, got {json.dumps(record)[:60]}.")

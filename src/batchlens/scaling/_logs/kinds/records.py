@@ -1,7 +1,8 @@
 """A CSV file with a line for each record: that of Lightning's CSVLogger, a history of Weights & Biases, one's own.
 
 The column of steps is the first there is of STEP_NAMES.  Columns named batch_size, optimizer, seed, repeat and run say
-what the run is; a table may hold several runs that differ in these.  An empty cell is no record, nan is one.
+what the run is; a table may hold several runs that differ in these.  A learning rate (learning_rate, lr, or "lr-SGD" of
+Lightning) that never changes is a setting.  An empty cell is no record, nan is one.
 Lightning gives a step the number of steps before it: one is added.
 """
 
@@ -15,6 +16,7 @@ from batchlens.scaling._logs.log import LIGHTNING_STEP, STEP_NAMES, Curve, Log, 
 _IDENTITY = ("batch_size", "optimizer", "seed", "repeat", "run")
 # Since the start of the run, or since an hour long ago.
 _SECONDS = ("seconds", "_runtime", "_timestamp")
+_RATES = ("learning_rate", "lr")
 _NO_METRICS = {*STEP_NAMES, *_IDENTITY, *_SECONDS}
 
 
@@ -62,6 +64,9 @@ def _read_run(where: str, header: tuple[str, ...], rows: list[Row], told: dict[s
     def read(metric: str) -> Curve:
         return make_curve(_points(rows, names, metric, metrics[metric], from_zero))
 
+    rates = [place for place, name in enumerate(names) if name in _RATES or name.startswith("lr-")]
+    if len(rates) == 1 and (rate := _only_value(rows, rates[0])):
+        told = {_RATES[0]: rate, **told}
     size = told.pop("batch_size", None)
     try:
         batch_size = None if size is None else float(size)
