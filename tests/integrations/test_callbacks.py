@@ -336,10 +336,11 @@ def run_script(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_a_scaler_of_hugging_face_goes_to_the_noise_scale() -> None:
+def test_gradients_that_hugging_face_unscales_are_refused_at_the_start(tmp_path: Path) -> None:
     from types import SimpleNamespace
 
     callbacks = pytest.importorskip("batchlens.integrations.transformers")
-    optimizer = SimpleNamespace(scaler="scaler")
-    told = callbacks._measuring(SimpleNamespace(world_size=1), optimizer)
-    assert told == {"process_group": None, "scaler": "scaler"}
+    arguments = SimpleNamespace(max_grad_norm=0.0, n_gpu=0)
+    callback = callbacks.BatchlensCallback(tmp_path / "run.jsonl", noise_scale=True)
+    with pytest.raises(ValueError, match="with fp16 this Trainer unscales them first"):
+        callback.on_train_begin(arguments, None, None, optimizer=SimpleNamespace(scaler=object()))

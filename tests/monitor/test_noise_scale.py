@@ -314,6 +314,26 @@ def test_gradients_changed_before_the_step_are_refused(by: str, change: Callable
         noise.step()
 
 
+@pytest.mark.parametrize("by", ["examples", "micro_batches"])
+def test_clipping_to_no_norm_at_all_changes_nothing(by: str) -> None:
+    """As the Trainer of Hugging Face does it, to know the norm."""
+    model, (inputs, labels) = make_model(), make_data()
+    told = []
+    for clips in (False, True):
+        noise = bl.NoiseScale(model, by=by)
+        for factor in (1.0, math.inf):
+            model.zero_grad()
+            for _ in range(2):
+                (factor * loss(model, inputs[:8], labels[:8])).backward()
+            if clips:
+                nn.utils.clip_grad_norm_(model.parameters(), math.inf)
+            noise.step()
+        noise.close()
+        told.append((list(noise._records), noise.skipped))
+    assert told[0] == told[1]
+    assert told[0][1] == 1
+
+
 def test_a_step_in_the_middle_of_an_accumulation_is_refused() -> None:
     model = make_model()
     noise = bl.NoiseScale(model, by="examples")

@@ -20,7 +20,7 @@ class BatchlensCallback(_Callback or object):  # type: ignore[misc]
     Arguments:
         path: the file, one for each run.
         noise_scale: whether to measure the gradient noise scale as well, with `NoiseScale`; as the Trainer clips
-            gradients before it calls anyone, only with max_grad_norm=0.
+            gradients before it calls anyone, only with max_grad_norm=0 and without loss scaling (fp16).
         resume: whether to go on with the file where there is one, as a `Monitor` does.
         settings: whatever else tells this run from others.
 
@@ -48,10 +48,15 @@ class BatchlensCallback(_Callback or object):  # type: ignore[misc]
                 "torchrun, one process for each device."
             )
         optimizer = given.get("optimizer")
+        if self._noise_scale and getattr(optimizer, "scaler", None) is not None:
+            raise ValueError(
+                "`noise_scale` needs gradients as backward() leaves them, and with fp16 this Trainer unscales them "
+                "first: set bf16=True or train in single precision."
+            )
         self._recording.begin(
             given.get("model"),
             state.is_world_process_zero,
-            _measuring(args, optimizer) if self._noise_scale else None,
+            {"process_group": _group(args)} if self._noise_scale else None,
             batch_size=state.train_batch_size or args.train_batch_size,
             accumulation=args.gradient_accumulation_steps,
             world_size=args.world_size,
@@ -72,7 +77,6 @@ class BatchlensCallback(_Callback or object):  # type: ignore[misc]
         self._recording.end()
 
 
-def _measuring(args: Any, optimizer: Any) -> dict[str, Any]:
-    """What a NoiseScale must know: a callback is given the model inside the DistributedDataParallel one."""
-    group = import_module("torch.distributed").group.WORLD if args.world_size > 1 else None
-    return {"process_group": group, "scaler": getattr(optimizer, "scaler", None)}
+def _group(args: Any) -> Any:
+    """Whose gradients are averaged: a callback is given the model inside the DistributedDataParallel one."""
+    return import_module("torch.distributed").group.WORLD if args.world_size > 1 else None

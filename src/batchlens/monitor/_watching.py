@@ -103,13 +103,20 @@ class Watch:
 
     def was_changed(self) -> bool:
         """Whether gradients were changed since they were added up."""
-        for parameter, version in self._versions.items():
-            if parameter.grad is None or parameter.grad._version != version:
-                return True
+        written = {
+            -1 if parameter.grad is None else parameter.grad._version - version
+            for parameter, version in self._versions.items()
+        }
+        touched = written not in (set(), {0})
         if self._witnessed is None or self._witness.grad is None:
-            return False
+            return touched
         # GradScaler.unscale_ does not count as a version: one small gradient was kept for comparison.
-        return not torch.equal(self._witnessed.nan_to_num(), self._witness.grad.detach().nan_to_num())
+        now = self._witness.grad.detach()
+        same = torch.equal(self._witnessed.nan_to_num(), now.nan_to_num())
+        if touched and len(written) == 1 and -1 not in written:
+            # All were written alike, as clipping to no norm at all does: by what factor, the one that was kept tells.
+            return not (same and bool(now.any())) and bool(now.isfinite().all())
+        return touched or not same
 
     def examples_of(self, inputs: Tensor) -> int | None:
         """How many examples the forward pass has; where the model was not told, what its first layer is given."""
