@@ -319,9 +319,10 @@ def test_reproduce_ends_with_the_claims_and_the_place(
 
 
 @pytest.mark.usefixtures("brief")
-def test_reproduce_as_json(run: Run, tmp_path: Path) -> None:
+def test_reproduce_as_json(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where there is no evidence
     found = run(f"reproduce --out {tmp_path / 'here'} --target 0.05 {SMALL} --json").document
-    assert found == {"page": str(tmp_path / "here" / "index.html"), "claims": [vars(SOME)]}
+    assert found == {"page": str(tmp_path / "here" / "index.html"), "claims": [vars(SOME)], "networks": []}
 
 
 def test_reproduce_into_a_file_ends_with_one_line(run: Run, tmp_path: Path) -> None:

@@ -93,8 +93,10 @@ def test_the_same_parameters_give_the_same_bytes(report: Report, tmp_path: Path)
     """In another process, with another hash seed, in another time zone, through the command line."""
     command = [sys.executable, "-m", "batchlens", "reproduce", "--dim", "50", "--bins", "10", "--target", "0.05"]
     surroundings = {"PYTHONHASHSEED": "12345", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
-    subprocess.run([*command, "--out", str(tmp_path)], check=True, capture_output=True, env=os.environ | surroundings)
-    ours, theirs = files(report.folder), files(tmp_path)
+    out = tmp_path / "out"
+    given = {"check": True, "capture_output": True, "env": os.environ | surroundings, "cwd": tmp_path}
+    subprocess.run([*command, "--out", str(out)], **given)  # type: ignore[call-overload]
+    ours, theirs = files(report.folder), files(out)
     assert without_seconds(theirs.pop("index.html")) == without_seconds(ours.pop("index.html"))
     assert {name for name in ours if theirs.get(name) != ours[name]} == set()
     assert set(theirs) == set(ours)
@@ -146,7 +148,8 @@ def test_a_reproduction_is_at_home_in_a_notebook(tmp_path: Path, monkeypatch: py
     assert found.page == tmp_path / "here" / "index.html"
     assert found.page.is_file()
     assert csv_of(found.to_frame()) == (tmp_path / "here" / "claims.csv").read_text(encoding="utf-8")
-    assert found.as_document() == {"page": str(found.page), "claims": [vars(SOME_CLAIM), vars(limited)]}
+    claims = [vars(SOME_CLAIM), vars(limited)]
+    assert found.as_document() == {"page": str(found.page), "claims": claims, "networks": []}
     json.dumps(found.as_document())
     assert "At power 0." in found._repr_html_()
     assert seen == [(1, 3, "claim: some"), (2, 3, "claim: other"), (3, 3, "figure 2a")]

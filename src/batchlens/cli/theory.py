@@ -26,6 +26,9 @@ from batchlens.optimizers import FAMILIES
 if TYPE_CHECKING:
     from batchlens.theory.problem import NoisyQuadratic
 
+# Where the sweeps of real networks lie in a clone.
+_EVIDENCE = Path("evidence")
+
 
 @click.command("risk")
 @rule_options(required=True)
@@ -196,6 +199,8 @@ def reproduce_command(out: Path, target: float, evidence: Path | None, as_json: 
       batchlens reproduce
       batchlens reproduce --dim 1000 --exponent 1.5 --target 0.05 --out steeper
     """
+    if evidence is None and _EVIDENCE.is_dir():
+        evidence = _EVIDENCE
     with progress_bar("Reproducing") as advance:
         found = bl.reproduce(out, **problem, target=target, evidence=evidence, progress=advance)
     if as_json:

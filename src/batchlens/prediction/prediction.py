@@ -14,6 +14,7 @@ from batchlens._arrays import FloatArray
 from batchlens._checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
+from batchlens.optimizers import base_of, is_averaged
 from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
 from batchlens.prediction._model import Model, Reference, fit_model
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Reading
@@ -371,8 +372,13 @@ def _as_array(curves: Sequence[ScalingCurve]) -> FloatArray:
 
 
 def _settings(settings: Mapping[str, float], reading: Reading) -> dict[str, float]:
-    """Those of the theory's optimum, as far as they are in the optimizer's units."""
-    return dict(settings) if reading.rate_error is not None else {}
+    """Those of the theory's optimum that the optimizer has, as far as they are in its units."""
+    if reading.rate_error is None:
+        return {}
+    names = ["learning_rate"]
+    names += ["momentum"] if base_of(reading.family) != "sgd" else []
+    names += ["averaging"] if is_averaged(reading.family) else []
+    return {name: settings[name] for name in names if settings.get(name) is not None}
 
 
 def _interval(drawn: FloatArray, error: float) -> Interval | None:

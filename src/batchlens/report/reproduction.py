@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from batchlens._checks import require_path
 from batchlens._results import Result, axes_or_new
 from batchlens.report._evidence.judging import JudgedClaim
-from batchlens.report._evidence.reading import DECLARATIONS, Evidence, read_evidence
+from batchlens.report._evidence.reading import read_evidence
 from batchlens.report._page.frame import summarise
 from batchlens.report._page.numbers import frame_of
 from batchlens.report._page.records import NOT_MEASURED, Claim, Verdict, say_nothing
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["Reproduction", "reproduce"]
-
-# Where evidence is looked for.
-_USUAL = Path("evidence")
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,8 +96,8 @@ def reproduce(
         bins: into how many groups of equal curvature the coordinates are put; 0 leaves them as they are.
         rounding: which curvature stands for a bin: "down", the smallest, as in the paper, or "mean".
         target: the risk to reach.
-        evidence: the folder with the sweeps of real networks, read without torch; "evidence" in the working folder
-            where there is one, else the page is about the theory alone.
+        evidence: the folder with the sweeps of real networks, read without torch; without one the page is about the
+            theory alone.
         progress: is told how many claims and figures are done, of how many, and which was the last.
 
     >>> import tempfile
@@ -108,17 +105,10 @@ def reproduce(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found = bl.reproduce(folder, dim=10, bins=2, target=0.5)
     ...     len(found.claims), found.page.name, found.page.is_file()
-    (24, 'index.html', True)
+    (25, 'index.html', True)
     """
     study = Study.of_power_law(dim, exponent, bins, rounding, target)
     folder = Path(out)
-    found = _find_evidence(evidence)
+    found = None if evidence is None else read_evidence(require_path("evidence", evidence))
     claims = write_paper(study, folder, found, progress or say_nothing)
     return Reproduction(tuple(claims), folder / "index.html", () if found is None else found.claims)
-
-
-def _find_evidence(folder: str | os.PathLike[str] | None) -> Evidence | None:
-    """That of the folder, or of "evidence" in the working folder where there is one and none was named."""
-    if folder is not None:
-        return read_evidence(require_path("evidence", folder))
-    return read_evidence(_USUAL) if (_USUAL / DECLARATIONS).is_file() else None
