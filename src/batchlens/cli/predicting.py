@@ -10,18 +10,18 @@ from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import progress_bar
 from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table, say
+from batchlens.prediction._readings import OPTIMIZERS, READINGS
 
 if TYPE_CHECKING:
     from batchlens.prediction.prediction import Prediction
 
 _FILE = click.Path(path_type=Path)
-_OPTIMIZERS = ("sgd", "momentum", "nesterov", "sgd+ema", "momentum+ema", "adam", "kfac")
 
 
 @click.command("predict")
 @click.argument("workload")
-@click.option("--optimizers", type=Names(_OPTIMIZERS), default="sgd,momentum,nesterov,sgd+ema", show_default=True,
-              help=f"Of {', '.join(_OPTIMIZERS)}.")  # fmt: skip
+@click.option("--optimizers", type=Names(tuple(READINGS)), default=",".join(OPTIMIZERS), show_default=True,
+              help=f"Of {', '.join(READINGS)}.")  # fmt: skip
 @click.option("--batch-sizes", type=WHOLES, default="8..4096", show_default=True, help="At which to predict.")
 @click.option("--target-on", type=click.Choice(["validation", "train", "train-loss"]), default="validation",
               show_default=True, help="Where the target is measured.")  # fmt: skip

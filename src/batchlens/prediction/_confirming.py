@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from batchlens.prediction._readings import READINGS
-from batchlens.prediction.prediction import PredictedCurve, Prediction
+from batchlens.prediction.prediction import PredictedBatchSize, PredictedCurve, Prediction
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
 
 # How far apart in log batch size errors of a curve still resemble each other, and the scatter of one run's log steps.
 _LENGTH, _SCATTER = 2.5, 0.15
-_REACH = 1.645
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _narrowed(interval: Interval | None, steps: float | None, part: float) -> In
     return Interval(steps * math.exp(-half), steps * math.exp(half))
 
 
-def _shifted(entry: PredictedCurve, curve: ScalingCurve) -> tuple:  # type: ignore[type-arg]
+def _shifted(entry: PredictedCurve, curve: ScalingCurve) -> tuple[PredictedBatchSize, ...]:
     """Critical batch sizes of the new curve, with intervals as wide as before."""
     found = []
     for old in entry.critical_batch_sizes:

@@ -373,7 +373,7 @@ def _as_array(curves: Sequence[ScalingCurve]) -> FloatArray:
 
 def _settings(settings: Mapping[str, float], reading: Reading) -> dict[str, float]:
     """Those of the theory's optimum that the optimizer has, as far as they are in its units."""
-    if reading.rate_error is None:
+    if not reading.has_rates:
         return {}
     names = ["learning_rate"]
     names += ["momentum"] if base_of(reading.family) != "sgd" else []
