@@ -18,12 +18,14 @@ import batchlens
 PACKAGE = "batchlens"
 
 BASE = {
-    "_arrays", "_drawing", "_results", "_shapes", "_grid", "_checks", "errors", "_extras", "_notation", "optimizers",
+    "_arrays", "_drawing", "_results", "_shapes", "_grid", "_checks", "errors", "_extras", "_notation", "_tables",
+    "optimizers",
 }  # fmt: skip
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "_checks": {"_arrays"},
     "_arrays": set(),
+    "_tables": {"_checks", "errors"},
     "_drawing": {"optimizers"},
     "_results": set(),
     "_shapes": {"_arrays"},

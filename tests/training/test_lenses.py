@@ -1,6 +1,6 @@
 """The two lenses agree: the training loop on a real noisy quadratic has the theory's risk."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -39,16 +39,21 @@ class Quadratics(nn.Module):
         return risks.expand(len(noise), -1) + (noise * theta).sum(-1)
 
 
-def draw_data(seed: int) -> Dataset:
+def draw_data(seed: int, examples: int) -> Dataset:
     """As many examples as the run sees: sampled without replacement, they are then independent."""
     random = np.random.default_rng(seed)
-    noise = random.normal(size=(BATCH_SIZE * STEPS, REPEATS, len(PROBLEM.noise))) * np.sqrt(PROBLEM.noise)
+    noise = random.normal(size=(examples, REPEATS, len(PROBLEM.noise))) * np.sqrt(PROBLEM.noise)
     none = torch.zeros(1, *noise.shape[1:], dtype=torch.float64)
     train_split = Split(torch.from_numpy(noise), torch.zeros(len(noise)))
     return Dataset("noise", train_split, Split(none, torch.zeros(1)), 1, (), ())
 
 
-def run_loop(optimizer: str | Recipe, settings: Mapping[str, float], schedule: str = "constant") -> Floats:
+def run_loop(
+    optimizer: str | Recipe,
+    settings: Mapping[str, float],
+    schedule: str = "constant",
+    batch_schedule: Sequence[tuple[int, int, float]] | None = None,
+) -> Floats:
     """The risk of every copy after every step, by the training loop; one row a step."""
     rows: list[Floats] = []
 
@@ -58,7 +63,7 @@ def run_loop(optimizer: str | Recipe, settings: Mapping[str, float], schedule: s
 
     workload = Workload(
         name="noisy_quadratic",
-        data=lambda _: draw_data(seed=1),
+        data=lambda _: draw_data(1, STEPS * max(size for _, size, _ in batch_schedule or [(0, BATCH_SIZE, 0.0)])),
         model=Quadratics,
         target=0.0,
         train_target=0.0,
@@ -66,7 +71,10 @@ def run_loop(optimizer: str | Recipe, settings: Mapping[str, float], schedule: s
         metric=Metric("risk", mean_risk, best=0.0, higher_is_better=False),
         schedule=schedule,
     )
-    record = train(workload, optimizer, BATCH_SIZE, settings, max_steps=STEPS, lazy=False)
+    batch_size = None if batch_schedule else BATCH_SIZE
+    record = train(
+        workload, optimizer, batch_size, settings, max_steps=STEPS, lazy=False, batch_schedule=batch_schedule
+    )
     assert record.status == "not_reached"
     steps = [entry.step for entry in record.history]
     assert steps[:30] == list(range(30))
@@ -130,3 +138,21 @@ def test_the_loop_follows_a_schedule_as_the_theory_does() -> None:
     expected = np.concatenate([risk(PROBLEM, rules[0], BATCH_SIZE, steps=[0]), path])
     assert deviation(risks, expected) < WITHIN
     assert deviation(risks, expected_risks(learning_rate=0.2, momentum=0.5)) > WITHIN
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+def test_the_loop_follows_batches_that_change_as_the_theory_does(momentum: float) -> None:
+    rows = [(0, 2, 0.3), (8, 4, 0.25), (20, 12, 0.2)]
+    risks = run_loop("momentum", {"momentum": momentum}, batch_schedule=rows)
+    lengths = [8, 12, STEPS - 20]
+
+    def expected(sizes: Sequence[int]) -> Floats:
+        rules = [UpdateRule(rate, momentum) for (_, _, rate), length in zip(rows, lengths, strict=True)
+                 for _ in range(length)]  # fmt: skip
+        each = [float(size) for size, length in zip(sizes, lengths, strict=True) for _ in range(length)]
+        path = risk_path(PROBLEM, rules, each, [1] * STEPS)
+        return np.concatenate([risk(PROBLEM, rules[0], BATCH_SIZE, steps=[0]), path])
+
+    assert deviation(risks, expected([2, 4, 12])) < WITHIN
+    # The copies tell it apart from a batch that grows later.
+    assert deviation(risks, expected([2, 4, 4])) > WITHIN

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from batchlens.training._batch_plan import BatchPlan
 from batchlens.training._sampling import CROPS, MODEL, ORDER, OTHER, Batches, Order, Preparation, derive_seed
 from batchlens.training.data.loading import Dataset, Split
 
@@ -26,7 +27,7 @@ def images(count: int, side: int = 6) -> Dataset:
 def batches(
     data: Dataset, batch_size: int, micro_batch: int | None = None, seed: int = 0, augment: bool = False
 ) -> Batches:
-    return Batches(data, batch_size, micro_batch or batch_size, seed, augment, CPU)
+    return Batches(data, BatchPlan.constant(batch_size), micro_batch or batch_size, seed, augment, CPU)
 
 
 def examples_of(found: Batches, step: int) -> list[int]:

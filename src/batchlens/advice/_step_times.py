@@ -4,8 +4,6 @@ A step of B examples on D devices takes overhead + (B / D) / throughput + synchr
 being what a ring takes to average gradients.  The fit is by least squares of relative errors, no term below 0.
 """
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +15,9 @@ import numpy as np
 from scipy import optimize, stats
 
 from batchlens._arrays import FloatArray
-from batchlens._checks import require_number, require_path, require_sequence, require_whole
+from batchlens._checks import require_number, require_sequence, require_whole
 from batchlens._results import Result, axes_or_new, short
+from batchlens._tables import read_rows
 from batchlens.errors import BatchlensError
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 # Of the intervals that plans and step times have.
 LEVEL = 0.9
-_REQUIRED = ("batch_size", "seconds")
 
 
 class StepModel(NamedTuple):
@@ -99,15 +97,13 @@ class StepTimes(Result):
     @classmethod
     def read(cls, path: Path | str) -> Self:
         """The times of a CSV file with the columns batch_size and seconds, and devices if there are several."""
-        path = require_path("step_times", path)
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except OSError as error:
-            raise BatchlensError(f"{path} cannot be read: {error.strerror or error}.") from None
-        except UnicodeDecodeError:
-            raise BatchlensError(f"{path} must be UTF-8 text. Save it as CSV in UTF-8.") from None
-        rows = _parse(path, text)
-        return cls([row[0] for row in rows], [row[1] for row in rows], [round(row[2]) for row in rows])
+        rows = read_rows("step_times", path, ("batch_size", "seconds"))
+        if rows and "steps" in rows[0].cells:
+            raise BatchlensError(
+                f"{path} has a column of steps, so its seconds are of whole runs: give seconds of one step."
+            )
+        sizes, seconds = ([row.number(name) for row in rows] for name in ("batch_size", "seconds"))
+        return cls(sizes, seconds, [row.whole("devices", 1) for row in rows])
 
     @cached_property
     def model(self) -> StepModel:
@@ -222,31 +218,3 @@ def _fit(terms: FloatArray, seconds: FloatArray) -> list[StepModel]:
         found[row] = optimize.nnls(scaled[row] / scale, np.ones(seconds.shape[1]))[0] / scale
     padded = np.pad(found, ((0, 0), (0, 3 - found.shape[1])))
     return [StepModel(*row) for row in padded.tolist()]
-
-
-def _parse(path: Path, text: str) -> list[tuple[float, float, float]]:
-    lines = csv.reader(io.StringIO(text, newline=""))
-    filled = ((lines.line_num, cells) for cells in lines if any(cell.strip() for cell in cells))
-    _, names = next(filled, (0, []))
-    names = [name.strip().lower() for name in names]
-    if missing := [name for name in _REQUIRED if name not in names]:
-        got = ", ".join(names) or "nothing"
-        raise BatchlensError(f"{path} must begin with a line that names {' and '.join(missing)}, got {got}.")
-    if "steps" in names:
-        raise BatchlensError(
-            f"{path} has a column of steps, so its seconds are of whole runs: give seconds of one step."
-        )
-    return [_parse_row(f"{path}, line {number}", dict(zip(names, cells, strict=False))) for number, cells in filled]
-
-
-def _parse_row(where: str, row: dict[str, str]) -> tuple[float, float, float]:
-    numbers = []
-    for name in (*_REQUIRED, "devices"):
-        text = row.get(name, "").strip() or ("1" if name == "devices" else "")
-        try:
-            number = require_number(name, float(text), low=0, closed=(False, True))
-            numbers.append(float(require_whole(name, number, low=1)) if name == "devices" else number)
-        except ValueError:
-            wanted = "a whole number from 1 on" if name == "devices" else "finite and above 0"
-            raise BatchlensError(f"{where}: `{name}` must be {wanted}, got {text or 'nothing'}.") from None
-    return numbers[0], numbers[1], numbers[2]

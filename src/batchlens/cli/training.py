@@ -26,7 +26,9 @@ RUNS = Path("~/.cache/batchlens/runs")
 @click.command("train")
 @click.argument("workload")
 @click.option("--optimizer", required=True, help="sgd, momentum, nesterov, adam, ...; +ema averages.")
-@click.option("--batch-size", type=WHOLE, required=True, help="Examples of a step.")
+@click.option("--batch-size", type=WHOLE, help="Examples of a step.")
+@click.option("--batch-schedule", type=click.Path(path_type=Path),
+              help="CSV: step, batch_size, learning_rate, a row holds from its step on; for --batch-size.")  # fmt: skip
 @setting_option
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
               help="As published, or narrower with an easier target.")  # fmt: skip
@@ -55,7 +57,7 @@ RUNS = Path("~/.cache/batchlens/runs")
 def train_command(
     workload: str,
     optimizer: str,
-    batch_size: int,
+    batch_size: int | None,
     settings: dict[str, float],
     averages: str | None,
     read_all: bool,
@@ -79,12 +81,15 @@ def train_command(
       batchlens train simple_cnn_mnist --optimizer adam --batch-size 256 --set learning_rate=0.002
       batchlens train digits --optimizer sgd --batch-size 8 --set learning_rate=0.25 --target-on train-loss
           --also-targets train-loss:0.3,validation:0.97 --averages best
+      batchlens train digits --optimizer sgd --batch-schedule growing.csv
     """
     import_extra("torch")
     from batchlens.training._arguments import check_arguments
     from batchlens.training._checkpoint import discard_checkpoint
     from batchlens.training.loop import Interrupted, train
 
+    if batch_size is None and options["batch_schedule"] is None:
+        raise click.UsageError("--batch-size or --batch-schedule must be given, got neither.")
     options |= {"lazy": not read_all, "averages": averages or ""}
     with settings_as_typed(settings):
         arguments = check_arguments(workload, optimizer, batch_size, settings, **options)
@@ -165,7 +170,7 @@ def _print(record: "Record", also: Sequence[str], as_json: bool) -> None:
     if as_json:
         print_json(record.as_document())
         return
-    title = f"{record.workload} ({record.size}), {record.optimizer}, batch size {record.batch_size:,}"
+    title = f"{record.workload} ({record.size}), {record.optimizer}, {record.batches_in_words}"
     row = {
         "status": record.status,
         "steps": record.steps,

@@ -1,7 +1,7 @@
 """The arguments of a run, checked before anything is loaded."""
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -13,6 +13,7 @@ from batchlens._checks import require_choice, require_flag, require_instance, re
 from batchlens._shapes import SHAPES
 from batchlens.errors import BatchlensError
 from batchlens.optimizers import base_of
+from batchlens.training._batch_plan import BatchPlan, check_batch_schedule
 from batchlens.training._recipes import Recipe, Setting, check_settings, recipe_named
 from batchlens.training._targets import Target, check_target, parse_target
 from batchlens.training._workload import SIZES
@@ -31,6 +32,7 @@ class Options(TypedDict, total=False):
     max_steps: int | None
     micro_batch: int | None
     schedule: str | None
+    batch_schedule: Path | str | Iterable[Any] | None
     target: float | None
     target_on: str
     also_targets: Sequence[str]
@@ -47,7 +49,7 @@ class Arguments:
 
     workload: Workload
     recipe: Recipe
-    batch_size: int
+    batches: BatchPlan
     settings: Mapping[str, float]
     seed: int
     max_steps: int
@@ -59,6 +61,11 @@ class Arguments:
     averages: str
     lazy: bool
     device: torch.device
+
+    @property
+    def batch_size(self) -> int:
+        """Of the first step."""
+        return self.batches.batch_size(0)
 
     @property
     def target(self) -> float:
@@ -84,6 +91,7 @@ class Arguments:
             "settings": dict(self.settings),
             "targets": [str(target) for target in self.targets],
             **{name: getattr(self, name) for name in names},
+            "batch_schedule": [list(row) for row in self.batches.rows],
             "device": self.device.type,
             "versions": versions(),
         }
@@ -91,7 +99,7 @@ class Arguments:
     def learning_rate_factor(self) -> Callable[[int], float]:
         """Which part of the learning rate a step uses."""
         shape = SHAPES[self.schedule]
-        return lambda step: shape.of_step(step, self.settings)
+        return lambda step: self.batches.rate_factor(step) * shape.of_step(step, self.settings)
 
 
 def versions() -> dict[str, str]:
@@ -102,7 +110,7 @@ def versions() -> dict[str, str]:
 def check_arguments(
     workload: Workload | str,
     optimizer: Recipe | str,
-    batch_size: int,
+    batch_size: int | None,
     settings: Mapping[str, float],
     **options: Unpack[Options],
 ) -> Arguments:
@@ -115,24 +123,23 @@ def check_arguments(
         workload = find_workload(workload, size)
     require_instance("workload", workload, Workload)
     recipe = recipe_named(optimizer) if isinstance(optimizer, str) else require_instance("optimizer", optimizer, Recipe)
-    batch_size = require_whole("batch_size", batch_size, 1)
+    batches = _check_batches(batch_size, options.get("batch_schedule"))
     max_steps = options.get("max_steps")
-    max_steps = workload.max_steps(batch_size) if max_steps is None else require_whole("max_steps", max_steps, 1)
+    max_steps = _usual_budget(workload, batches) if max_steps is None else require_whole("max_steps", max_steps, 1)
     main = check_target(workload, options.get("target_on", "validation"), options.get("target"))
     also = [parse_target(workload, text) for text in require_sequence("also_targets", options.get("also_targets", ()))]
     averages = require_choice("averages", options.get("averages", ""), AVERAGES)
     if averages and (own := {"averaging", "window"} & settings.keys()):
         raise ValueError(f"`{min(own)}` must be left out with `averages`, which measures a ladder of them.")
-    schedule = options.get("schedule")
-    schedule = require_choice("schedule", workload.schedule if schedule is None else schedule, list(SHAPES))
+    schedule = _check_schedule(options.get("schedule"), batches, workload)
     return Arguments(
         workload=workload,
         recipe=recipe,
-        batch_size=batch_size,
-        settings=_check_settings(workload, recipe, schedule, settings, max_steps),
+        batches=batches,
+        settings=_check_settings(workload, recipe, schedule, _with_rate(settings, batches), max_steps),
         seed=require_whole("seed", options.get("seed", 0)),
         max_steps=max_steps,
-        micro_batch=_check_micro_batch(options.get("micro_batch"), batch_size, workload),
+        micro_batch=_check_micro_batch(options.get("micro_batch"), batches.largest, workload),
         schedule=schedule,
         targets=tuple(dict.fromkeys([main, *also])),
         all_targets=require_flag("all_targets", options.get("all_targets", False)),
@@ -141,6 +148,40 @@ def check_arguments(
         lazy=require_flag("lazy", options.get("lazy", True)),
         device=check_device(options.get("device", "cpu")),
     )
+
+
+def _check_batches(batch_size: int | None, schedule: Path | str | Iterable[Any] | None) -> BatchPlan:
+    if schedule is None:
+        return BatchPlan.constant(require_whole("batch_size", batch_size, 1))
+    batches = check_batch_schedule(schedule)
+    if batch_size is not None and batch_size != batches.batch_size(0):
+        raise ValueError(f"`batch_size` must be left out with `batch_schedule`, which has its own, got {batch_size}.")
+    return batches
+
+
+def _usual_budget(workload: Workload, batches: BatchPlan) -> int:
+    """Steps until the workload's most examples are seen, and at least its fewest."""
+    return max(batches.steps_of(workload.max_examples), workload.min_steps)
+
+
+def _check_schedule(schedule: str | None, batches: BatchPlan, workload: Workload) -> str:
+    if not batches.learning_rates:
+        return require_choice("schedule", workload.schedule if schedule is None else schedule, list(SHAPES))
+    if schedule not in (None, "constant"):
+        raise ValueError(
+            f"`schedule` must be left out with `batch_schedule`, which has learning rates, got {schedule}."
+        )
+    return "constant"
+
+
+def _with_rate(settings: Mapping[str, float], batches: BatchPlan) -> Mapping[str, float]:
+    """Settings with the learning rate of a batch schedule's first step."""
+    if not batches.learning_rates or not isinstance(settings, Mapping):
+        return settings
+    first = batches.learning_rates[0]
+    if settings.get("learning_rate", first) != first:
+        raise ValueError("`learning_rate` must be left out with `batch_schedule`, which has its own.")
+    return {**settings, "learning_rate": first}
 
 
 def load_data(workload: Workload, data_dir: Path | None) -> Dataset:

@@ -147,7 +147,7 @@ class Run:
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.factor = arguments.learning_rate_factor()
         self.batches = Batches(
-            data, arguments.batch_size, arguments.micro_batch, arguments.seed, workload.augment, arguments.device
+            data, arguments.batches, arguments.micro_batch, arguments.seed, workload.augment, arguments.device
         )
         self.identity = arguments.identity() | {
             "examples": [len(data.train), len(data.validation)],
@@ -235,7 +235,7 @@ class Run:
     def _take_step(self) -> str:
         """One update; says why the run has diverged, if it has."""
         arguments, optimizer = self.arguments, self.optimizer
-        factor = self.factor(self.step)
+        factor, examples = self.factor(self.step), arguments.batches.batch_size(self.step)
         for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         optimizer.zero_grad()
@@ -244,7 +244,7 @@ class Run:
             outputs = self.model(inputs)
             if self.observe is not None:
                 self.observe(outputs)
-            loss = arguments.workload.loss(outputs, targets).sum() / arguments.batch_size
+            loss = arguments.workload.loss(outputs, targets).sum() / examples
             loss.backward()
             losses.append(loss.detach())
         if reason := self.losses.diverges(sum(losses[1:], losses[0])):
@@ -319,6 +319,7 @@ class Run:
             settings=arguments.settings,
             schedule=arguments.schedule,
             batch_size=arguments.batch_size,
+            batch_schedule=arguments.batches.rows,
             seed=arguments.seed,
             target=arguments.target,
             target_on=arguments.target_on,
@@ -332,7 +333,7 @@ class Run:
             crossings=self.looks.crossings(),
             seconds=self.clock.seconds,
             evaluation_seconds=self.clock.evaluating,
-            examples=self.step * arguments.batch_size,
+            examples=arguments.batches.examples(self.step),
             examples_read=self.looks.read,
             notes=self.notes,
             max_steps=arguments.max_steps,
@@ -350,7 +351,7 @@ def passes_of(arguments: Arguments, examples: int) -> float:
     At most what the workload's budget of examples comes to: steps beyond it are those that large batches are granted,
     or that were asked for.
     """
-    return min(arguments.max_steps * arguments.batch_size, arguments.workload.max_examples) / examples
+    return min(arguments.batches.examples(arguments.max_steps), arguments.workload.max_examples) / examples
 
 
 def _make_averages(arguments: Arguments, model: nn.Module) -> dict[str, Average]:
@@ -365,8 +366,8 @@ def _make_averages(arguments: Arguments, model: nn.Module) -> dict[str, Average]
 
 def _notes(arguments: Arguments, examples: int, unfactored: Mapping[str, str]) -> Iterator[str]:
     """What a reader of the result should know."""
-    if arguments.batch_size > examples:
-        yield f"a batch of {arguments.batch_size:,} repeats examples: the training set has {examples:,}"
+    if arguments.batches.largest > examples:
+        yield f"a batch of {arguments.batches.largest:,} repeats examples: the training set has {examples:,}"
     if (passes := passes_of(arguments, examples)) > MOST_PASSES:
         yield f"the step budget shows each of the {examples:,} training examples up to {passes:,.0f} times"
     by_reason: dict[str, list[str]] = {}

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from batchlens.training._batch_plan import BatchPlan
 from batchlens.training.data._crops import apply_crops, draw_crops
 from batchlens.training.data.loading import Dataset
 
@@ -70,18 +71,18 @@ class Batches:
     """Batches of a training set, in slices of at most `micro_batch` examples."""
 
     def __init__(
-        self, data: Dataset, batch_size: int, micro_batch: int, seed: int, augment: bool, device: torch.device
+        self, data: Dataset, plan: BatchPlan, micro_batch: int, seed: int, augment: bool, device: torch.device
     ) -> None:
-        self.batch_size, self.micro_batch, self.seed, self.augment = batch_size, micro_batch, seed, augment
+        self.plan, self.micro_batch, self.seed, self.augment = plan, micro_batch, seed, augment
         self.order = Order(len(data.train), seed)
         self.stored_inputs, self.stored_targets = data.train.inputs.to(device), data.train.targets.to(device)
         self.prepare = Preparation(data, device)
 
     def slices(self, step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets of a step's batch; random crops belong to the examples, not to the slices."""
-        chosen = self.order.between(step * self.batch_size, (step + 1) * self.batch_size)
-        crops = draw_crops(self.batch_size, _generator(self.seed, CROPS, step)) if self.augment else None
-        for first in range(0, self.batch_size, self.micro_batch):
+        chosen = self.order.between(self.plan.examples(step), self.plan.examples(step + 1))
+        crops = draw_crops(len(chosen), _generator(self.seed, CROPS, step)) if self.augment else None
+        for first in range(0, len(chosen), self.micro_batch):
             part = slice(first, first + self.micro_batch)
             examples = chosen[part].to(self.stored_inputs.device)
             inputs = self.stored_inputs[examples]

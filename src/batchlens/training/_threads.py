@@ -25,7 +25,7 @@ _COUNTED = 32
 
 def choose_threads(arguments: Arguments, data: Dataset) -> int:
     """The threads that a run takes unless it is told."""
-    slice_size = min(arguments.batch_size, arguments.micro_batch)
+    slice_size = min(arguments.batches.largest, arguments.micro_batch)
     return max(1, min(int(slice_size * work_of_an_example(arguments, data) / WORK_OF_A_THREAD), count_cores()))
 
 

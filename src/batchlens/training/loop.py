@@ -20,7 +20,7 @@ __all__ = ["Interrupted", "Progress", "train"]
 def train(
     workload: Workload | str,
     optimizer: Recipe | str,
-    batch_size: int,
+    batch_size: int | None,
     settings: Mapping[str, float],
     *,
     threads: int | None = None,
@@ -35,7 +35,7 @@ def train(
     Arguments:
         workload: a `Workload`, the name of one, or "my_file.py:name".
         optimizer: a name such as "momentum" or "momentum+ema", or a `Recipe` of one's own.
-        batch_size: examples of a step.
+        batch_size: examples of a step; None with a `batch_schedule`.
         settings: learning_rate, and what else the optimizer and the schedule take.
         data_dir: the folder of the data sets; $BATCHLENS_DATA or else ~/.cache/batchlens by default.
         threads: of torch on the CPU; chosen by a fixed rule of the model and the batch unless given, see the record.
@@ -47,6 +47,8 @@ def train(
         max_steps: the step budget; the workload's unless given.
         micro_batch: gradients are accumulated over slices of this many examples; the update stays the same.
         schedule: constant, linear_decay, cosine, step_decay or warmup_stable_decay; the workload's unless given.
+        batch_schedule: batch sizes and learning rates that change on the way: a CSV file with the columns step,
+            batch_size and learning_rate, as `BatchSchedule.to_csv` writes it, or such rows; each from its step on.
         target: what counts as trained; the workload's unless given.
         target_on: where it is to be reached: on the "validation" set (the default) or on as many "train" examples, or
             "train-loss" for the loss on the latter.
@@ -65,9 +67,9 @@ def train(
     checked = check_arguments(workload, optimizer, batch_size, settings, **options)
     asked = None if threads is None else require_whole("threads", threads, 1)
     data = load_data(checked.workload, data_dir)
-    if checked.batch_size > len(data.train):
+    if checked.batches.largest > len(data.train):
         warnings.warn(
-            f"a batch of {checked.batch_size:,} is larger than the training set of {len(data.train):,} examples.",
+            f"a batch of {checked.batches.largest:,} is larger than the training set of {len(data.train):,} examples.",
             stacklevel=2,
         )
     if (passes := passes_of(checked, len(data.train))) > MOST_PASSES:

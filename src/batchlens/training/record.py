@@ -25,7 +25,7 @@ class Record(Result):
         optimizer: its name.
         settings: the optimizer's and the schedule's, with those that had their defaults.
         schedule: the shape of the learning rate.
-        batch_size: examples of a step.
+        batch_size: examples of a step, or of the first one.
         seed: what the run is a function of.
         target: of the metric.
         target_on: the "validation" or the "train" set, or "train-loss".
@@ -47,6 +47,7 @@ class Record(Result):
         threads: of torch on the CPU.
         reason: why it diverged or failed.
         versions: of what the result may depend on.
+        batch_schedule: where the batch changes on the way, (step, batch size, learning rate) from that step on.
         notes: what a reader of the result should know, such as which parameters K-FAC does not precondition.
 
     >>> import batchlens as bl
@@ -81,12 +82,20 @@ class Record(Result):
     examples_read: int = 0
     reason: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    batch_schedule: tuple[tuple[int, int, float], ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def batches_in_words(self) -> str:
+        """One batch size, or from which to which the schedule goes."""
+        if not self.batch_schedule:
+            return f"batch size {self.batch_size:,}"
+        return f"batch sizes from {self.batch_size:,} to {self.batch_schedule[-1][1]:,}"
 
     @property
     def headline(self) -> str:
         """How the run ended, in one line."""
-        what = f"{self.workload}, {self.optimizer}, batch size {self.batch_size:,}"
+        what = f"{self.workload}, {self.optimizer}, {self.batches_in_words}"
         ended = f"reached {self.target:g}" if self.status == "reached" else self.status.replace("_", " ")
         because = f" ({self.reason})" if self.reason else ""
         steps = self.steps_taken if self.steps is None else self.steps
@@ -119,6 +128,7 @@ class Record(Result):
             "settings": dict(self.settings),
             "versions": dict(self.versions),
             "notes": list(self.notes),
+            "batch_schedule": [list(row) for row in self.batch_schedule],
             "crossings": {
                 target: {weights: crossing._asdict() for weights, crossing in found.items()}
                 for target, found in self.crossings.items()
