@@ -118,6 +118,11 @@ def test_a_real_step_that_does_not_fit_is_told_from_one_that_does() -> None:
     assert timing._time("digits", "sgd", 64, settings, 2, 2e9, None, {}) is not None
 
 
+def test_one_batch_size_cannot_tell_overhead_from_throughput() -> None:
+    with pytest.raises(ValueError, match="`batch_sizes` must be at least two, to tell overhead from throughput, got 1"):
+        bl.time_steps("digits", [64, 64])
+
+
 def test_steps_that_fail_for_another_reason_say_so() -> None:
     with pytest.raises(ValueError, match="`settings` of momentum must be among"):
         bl.time_steps("digits", [8, 16], settings={"beta2": 0.9})

@@ -241,7 +241,7 @@ class Move:
             "timescale",
             "lambda kappa eta0/eta1: B / (eta lambda D) kept",
             "decoupled decay, same number of examples",
-            "best lambda linear in B at fixed N, D, 111M to 3.3B (published)",
+            "at one eta, best lambda linear in B for given N and D, 111M to 3.3B (published)",
             beyond,
             "Wang & Aitchison 2024, arXiv:2405.13698; Bergsma 2025, arXiv:2505.13738",
         )

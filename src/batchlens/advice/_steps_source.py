@@ -122,12 +122,17 @@ def _read_prediction(path: Path) -> dict[str, ScalingCurve]:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BatchlensError(
             f"{path} must be what `batchlens predict --json` prints, with curves of points that have a batch_size, "
-            f"steps and an interval: {error}"
+            f"steps and an interval, got {_wrong(error)}."
         ) from None
     if not curves:
         why = "; ".join(map(str, document.get("reasons", []))) or "no curves"
         raise BatchlensError(f"{path} must hold at least one curve to plan by, got {why}.")
     return curves
+
+
+def _wrong(error: Exception) -> str:
+    """What is wrong with a document, in words."""
+    return f"no {error.args[0]}" if isinstance(error, KeyError) else str(error).rstrip(".")
 
 
 def _of_runs(runs: list[Run], resamples: int, random: np.random.Generator) -> StepsSource:

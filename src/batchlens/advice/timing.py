@@ -62,6 +62,8 @@ def time_steps(
     """
     import_extra("torch")
     sizes = sorted({require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)})
+    if len(sizes) < 2:
+        raise ValueError(f"`batch_sizes` must be at least two, to tell overhead from throughput, got {len(sizes)}.")
     steps = require_whole("steps", steps, low=1)
     chosen = {"learning_rate": _SMALL_RATE, **(settings or {})}
     found: dict[int, float] = {}

@@ -72,7 +72,9 @@ def transfer_command(
          "rule": moved.formula, "measured_error": moved.error}
         for moved in found.settings
     ]  # fmt: skip
-    print_table("kappa = B1/B0; B_crit: critical batch size; theory: tuned at both batch sizes", columns_of(numbers))
+    critical = found.critical_batch_size
+    known = "critical batch size" if critical is None else f"critical batch size, here {critical:,.4g}"
+    print_table(f"kappa = B1/B0; B_crit: {known}; theory: tuned at both batch sizes", columns_of(numbers))
     reach = [
         {"setting": moved.name, "holds": moved.valid, "across_the_critical_batch_size": moved.beyond,
          "source": moved.source}
@@ -215,7 +217,8 @@ def time_command(
         return
     document = found.as_document()
     say(f"{found.headline}.")
-    print_table("seconds a step", columns_of(document["points"]))
+    rows = [{name: float(f"{value:.4g}") for name, value in point.items()} for point in document["points"]]
+    print_table("seconds a step", columns_of(rows))
     for name, unit in (("overhead", "s"), ("throughput", "examples/s")):
         low, high = document[name]["interval"]
         say(f"{name}: {document[name]['value']:.4g} {unit} (90%: {low:.4g} to {high:.4g})")
