@@ -243,6 +243,33 @@ def test_a_model_in_the_wrong_mode_is_refused(model: nn.Module, named: str) -> N
     assert bl.measure(model.eval(), data).moments[0].examples == 8
 
 
+def normalised(**options: Any) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8, **options), nn.Linear(8, 2))
+
+
+def test_a_part_in_evaluation_mode_stays_in_it_and_is_measured_so() -> None:
+    data = torch.randn(8, 3), torch.randint(2, (8,))
+    model = normalised().train()
+    model[1].eval()
+    found = bl.measure(model, data).moments[0]
+    assert [module.training for module in model] == [True, False, True]
+    assert found.top_curvature == bl.measure(model.eval(), data).moments[0].top_curvature
+
+
+def test_a_part_in_training_mode_is_noticed() -> None:
+    model = normalised().eval()
+    model[1].train()
+    with pytest.raises(ValueError, match=r"evaluation mode.*\(BatchNorm1d\)"):
+        bl.measure(model, (torch.randn(8, 3), torch.randint(2, (8,))))
+
+
+def test_a_model_whose_examples_change_each_other_is_refused() -> None:
+    model = normalised(track_running_stats=False).eval()
+    with pytest.raises(ValueError, match="whatever is beside it, got others among 2 than among 4"):
+        bl.measure(model, (torch.randn(8, 3), torch.randint(2, (8,))))
+
+
 def test_a_model_without_trainable_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match="parameter with requires_grad"):
         bl.measure(nn.Linear(3, 2).requires_grad_(False), (INPUTS, TARGETS))

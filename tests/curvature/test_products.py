@@ -224,6 +224,7 @@ class TimeFirst(nn.Module):
     [
         (Beside, (3,), "its weight is used outside a call of its layer"),
         (TimeFirst, (2, 3), "its layer does not have the examples in its first dimension"),
+        (TimeFirst, (7, 3), "its layer does not have the examples in its first dimension"),  # as many as are checked
     ],
 )
 def test_a_layer_that_does_not_tell_examples_apart_is_left_out(

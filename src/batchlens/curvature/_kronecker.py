@@ -26,8 +26,7 @@ from batchlens.kfac._moments import Sums
 
 # Up to this many outputs of an example the Fisher matrix is taken exactly, else from this many drawn labels.
 _EXACT_OUTPUTS, _DRAWS = 128, 4
-# Examples on which it is checked that calls of its layers account for the gradient of a weight; a prime, so that it is
-# hardly the length of a sequence.
+# Examples on which it is checked that calls of its layers account for the gradient of a weight.
 _CHECKED = 7
 
 
@@ -119,25 +118,39 @@ def usable_blocks(objective: Objective) -> tuple[list[Block], dict[str, str]]:
     inputs, targets = objective.inputs[:_CHECKED], objective.targets[:_CHECKED]
     forward = Forward(objective.model, blocks, inputs)
     _, weights = output_gradient(objective.losses, forward.outputs, targets)
-    calls = forward.differentiate(weights)
+    calls, first = forward.differentiate(weights), forward.differentiate(_of_the_first(forward.outputs))
     gradients = torch.autograd.grad(forward.outputs, objective.parameters, weights, materialize_grads=True)
     truth = dict(zip(objective.parameters, gradients, strict=True))
     names = dict(zip(objective.parameters, objective.names, strict=True))
     kept = []
     for block in blocks:
         expected = [truth[parameter] for parameter in block.parameters]
-        if reason := _refusal(block, calls.get(block, []), len(inputs), expected):
+        if reason := _refusal(block, calls.get(block, []), first.get(block, []), len(inputs), expected):
             left_out |= {names[parameter]: reason for parameter in block.parameters}
         else:
             kept.append(block)
     return kept, left_out
 
 
-def _refusal(block: Block, calls: Sequence[tuple[Call, Tensor]], examples: int, expected: Sequence[Tensor]) -> str:
-    """Why a block's calls do not give the gradient of each example, or nothing."""
+def _of_the_first(outputs: Tensor) -> Tensor:
+    """Weights of the outputs of the first example alone, no two alike."""
+    weights = torch.zeros_like(outputs)
+    weights[0] = torch.arange(1, outputs[0].numel() + 1).to(outputs).view_as(outputs[0])
+    return weights
+
+
+def _refusal(
+    block: Block,
+    calls: Sequence[tuple[Call, Tensor]],
+    first: Sequence[tuple[Call, Tensor]],
+    examples: int,
+    expected: Sequence[Tensor],
+) -> str:
+    """Why a block's calls do not give the gradient of each example, or nothing; `first` is of the first alone."""
     if not calls:
         return "its layer was not called"
-    if any(len(call.inputs) != examples for call, _ in calls):
+    apart = [len(call.inputs) == examples and not bool(gradient[1:].any()) for call, gradient in first]
+    if not all(apart):
         return "its layer does not have the examples in its first dimension"
     parts = example_gradients(block, [calls], Basis(None, None))
     found = block.split(sum((gradients.total() for (gradients,) in parts), start=torch.zeros(())))

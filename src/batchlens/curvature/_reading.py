@@ -120,24 +120,41 @@ def require_measurable(objective: Objective) -> None:
     if not isinstance(losses, Tensor) or losses.shape != (len(inputs),):
         got = f"the shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
         raise ValueError(f"`loss` must give one number for each of {len(inputs)} examples, got {got}.")
-    if objective.model.training:
+    if any(module.training for module in objective.model.modules()):
         _require_no_mode(objective, inputs, outputs)
+    _require_examples_apart(objective, inputs, outputs)
 
 
 def _require_no_mode(objective: Objective, inputs: Tensor, outputs: Tensor) -> None:
-    """A model in training mode is taken where that changes nothing."""
+    """A model in training mode, or with a part that is, is taken where that changes nothing."""
+    modules = list(objective.model.modules())
+    modes = [module.training for module in modules]
     objective.model.eval()
     try:
         with torch.no_grad():
             same = torch.allclose(objective.model(inputs), outputs, rtol=0, atol=0, equal_nan=True)
     finally:
-        objective.model.train()
+        for module, mode in zip(modules, modes, strict=True):  # parts may be in another mode than the whole
+            module.training = mode
     if not same:
-        kinds = {type(module).__name__ for module in objective.model.modules() if isinstance(module, _BY_MODE)}
+        kinds = {type(module).__name__ for module in modules if isinstance(module, _BY_MODE) and module.training}
         named = f" ({', '.join(sorted(kinds))})" if kinds else ""
         raise ValueError(
             f"`model` must be in evaluation mode, got one in training mode, where its outputs differ{named}: call "
             "model.eval(). With dropout or batch normalisation over the batch an example has no gradient of its own."
+        )
+
+
+def _require_examples_apart(objective: Objective, inputs: Tensor, outputs: Tensor) -> None:
+    """Raises where the outputs of an example change with the others beside it, also in evaluation mode."""
+    some = len(inputs) // 2
+    with torch.no_grad():
+        fewer = _outputs(objective, inputs[:some])
+    if float((fewer - outputs[:some]).abs().max()) > 1e-3 * float(outputs.abs().max()):  # not where one is not finite
+        raise ValueError(
+            "`model` must give the same outputs for an example whatever is beside it, got others among "
+            f"{some} than among {len(inputs)}: with normalisation over the batch, as that without running statistics, "
+            "an example has no gradient of its own."
         )
 
 
