@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import batchlens as bl
-from batchlens.curvature import tracking
+from batchlens.curvature import _measured_run
 from batchlens.errors import BatchlensError
 from batchlens.training import _run
 from batchlens.training._arguments import check_arguments, load_data
@@ -72,7 +72,7 @@ def test_an_interrupted_run_goes_on_and_comes_to_the_same(tmp_path: Path, monkey
         calls.append(how["step"])
         return bl.measure(*given, **how)
 
-    monkeypatch.setattr(tracking, "measure", measure)
+    monkeypatch.setattr(_measured_run, "measure", measure)
     again = measured(out=file)
     assert calls == [0, 5, 12][len(kept.moments) :]
     assert [m.top_curvature for m in again.moments] == [m.top_curvature for m in whole.moments]
@@ -86,6 +86,25 @@ def test_earlier_steps_can_be_added_later(tmp_path: Path) -> None:
     measured(out=file, steps=[6])
     found = measured(out=file, steps=[3, 6])
     assert [moment.step for moment in found.moments] == [3, 6]
+
+
+def test_steps_of_the_top_eigenvalue_alone(tmp_path: Path) -> None:
+    file = tmp_path / "digits.json"
+    first = measured(out=file, steps=[4], top_steps=[2, 4])
+    assert ([m.step for m in first.moments], [step for step, _ in first.top_curvatures]) == ([4], [2])
+    again = measured(out=file, steps=[2, 4], top_steps=[3])  # what was found in passing is now measured
+    assert ([m.step for m in again.moments], [step for step, _ in again.top_curvatures]) == ([2, 4], [2, 3])
+    assert again.moments[0].top_curvature.value == pytest.approx(first.top_curvatures[0][1], rel=0.03)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("")
+
+    def progress(*_: object) -> None:
+        pytest.fail("something was done")
+
+    with pytest.raises(BatchlensError, match=r"one.json cannot be written \(.*\); choose another `out`"):
+        measured(out=tmp_path / "text" / "one.json", progress=progress)
 
 
 def test_a_checkpoint_of_a_later_step_is_not_used(tmp_path: Path) -> None:

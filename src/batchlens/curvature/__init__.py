@@ -10,6 +10,6 @@ of l_n and g that of L; z_n are the outputs and J_n their Jacobian.
 * `objective`: the loss as a function of theta, chunk by chunk; `products`: F v, H v, C v and what they are made of.
 * `lanczos`: top eigenvalues with a residual bound, and the density; `traces`: tr F and tr C with standard errors.
 * `kronecker`: v^T F v and v^T C v in every direction v of a Kronecker eigenbasis, exactly.
-* `measuring`: all of it for one set of weights; `tracking`: along a run. Both need torch.
+* `measuring`: all of it for one set of weights; `tracking`, with `measured_run`: along a run. All need torch.
 * `measurement`: what is kept, with `spectra` and `noise`: no torch.
 """

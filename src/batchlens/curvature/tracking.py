@@ -1,6 +1,5 @@
-"""Measuring along a run of a workload: the training loop stops at a checkpoint, is measured, and goes on."""
+"""Measuring along a run of a workload, and keeping every moment."""
 
-import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,23 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import torch
-from torch import Tensor, nn
-
 from batchlens._checks import require_path, require_sequence, require_whole
+from batchlens.curvature._measured_run import Ended, How, MeasuredRun
 from batchlens.curvature._reading import Progress, check_plan
-from batchlens.curvature._top import top_curvature
-from batchlens.curvature.measurement import Measurement, Moment, read_measurement
-from batchlens.curvature.measuring import measure
+from batchlens.curvature.measurement import Measurement, read_measurement
 from batchlens.errors import BatchlensError
-from batchlens.training import _run
 from batchlens.training._arguments import Arguments, check_arguments, load_data, versions
-from batchlens.training._checkpoint import load_checkpoint
 from batchlens.training._recipes import Recipe
-from batchlens.training._sampling import Preparation
 from batchlens.training._threads import choose_threads, limit_threads
-from batchlens.training.data.loading import Dataset
-from batchlens.training.loop import Interrupted, train
 from batchlens.training.workloads import Workload
 
 __all__ = ["measure_training"]
@@ -98,133 +88,35 @@ def measure_training(
     >>> [moment.step for moment in found.moments], found.moments[1].loss < found.moments[0].loss
     ([0, 20], True)
     """
-    wanted = sorted({require_whole("steps", step) for step in require_sequence("steps", steps)})
-    if not wanted:
-        raise ValueError("`steps` must have one step at least, got none.")
-    tops = {require_whole("top_steps", step) for step in require_sequence("top_steps", top_steps)} - set(wanted)
-    arguments = _check(workload, optimizer, batch_size, settings, max([*wanted, *tops]), options)
-    how = {"examples": require_whole("examples", examples, 2), "hessian": hessian, "error": error}
-    how |= {"density_probes": density_probes}
+    only_top = _read_steps(steps, top_steps)
+    arguments = _check(workload, optimizer, batch_size, settings, max(only_top), options)
     check_plan(chunk_size, hessian, error, density_probes, 0, arguments.seed)
+    how = How(require_whole("examples", examples, 2), chunk_size, hessian, error, density_probes)
     asked = None if threads is None else require_whole("threads", threads, 1)
+    file = None if out is None else _writable(require_path("out", out))
+    kept = _kept(file, _declaration(arguments) | how.declaration(), arguments)
     data = load_data(arguments.workload, data_dir)
-    file = None if out is None else require_path("out", out)
-    declaration = _declaration(arguments) | how
-    kept = _kept(file, declaration, arguments)
     with limit_threads(asked or choose_threads(arguments, data)), _checkpoint(file) as checkpoint:
-        tracking = _Tracking(arguments, data, data_dir, checkpoint, progress or (lambda *_: None), stop)
-        every = sorted({*wanted, *tops})
-        for number, step in enumerate(every):
-            if step in {moment.step for moment in kept.moments} | {at for at, _ in kept.top_curvatures}:
-                continue
-            tracking.done = number, len(every)
-            try:
-                model = tracking.model_after(step)
-                inputs, targets = _examples(arguments, data, int(how["examples"]))
-                if step in tops:
-                    top = top_curvature(model, (inputs, targets), arguments.workload.loss, chunk_size, arguments.seed)
-                    known = tuple(sorted([*kept.top_curvatures, (step, top)]))
-                    kept = _save(replace(kept, top_curvatures=known), file)
-                    continue
-                found = measure(
-                    model,
-                    (inputs, targets),
-                    arguments.workload.loss,
-                    chunk_size=chunk_size,
-                    hessian=hessian,
-                    error=error,
-                    density_probes=density_probes,
-                    step=step,
-                    seed=arguments.seed,
-                    progress=tracking.measuring,
-                )
-            except _Ended as ended:
-                return _save(replace(kept, status="diverged", reason=str(ended)), file)
-            kept = _save(_with(kept, found.moments[0], tracking.losses), file)
+        tell, stopped = progress or (lambda *_: None), stop or (lambda: False)
+        run = MeasuredRun(arguments, how, data, data_dir, checkpoint, tell, stopped)
+        try:
+            for number, step in enumerate(sorted(only_top)):
+                if not _has(kept, step, only_top[step]):
+                    run.done = number, len(only_top)
+                    kept = _save(_with(kept, run, step, only_top[step]), file)
+        except Ended as ended:
+            return _save(replace(kept, status="diverged", reason=str(ended)), file)
         checkpoint.unlink(missing_ok=True)
     return _save(replace(kept, status="complete", reason=""), file)
 
 
-class _Ended(Exception):
-    """A run that ended before the step that was to be measured."""
-
-
-class _Tracking:
-    """A run that stops where it is asked to."""
-
-    def __init__(
-        self,
-        arguments: Arguments,
-        data: Dataset,
-        data_dir: Path | None,
-        checkpoint: Path,
-        progress: Progress,
-        stop: Callable[[], bool] | None,
-    ) -> None:
-        self.arguments, self.data, self.data_dir, self.checkpoint = arguments, data, data_dir, checkpoint
-        self.progress, self.stop, self.done = progress, stop or (lambda: False), (0, 1)
-        self.losses: dict[int, float] = {}  # as far as the run has come
-        self.step = 0
-
-    def measuring(self, done: int, total: int, what: str) -> None:
-        """Tells the progress of a measurement as a part of all of them."""
-        if self.stop():
-            raise Interrupted(self.step, self.checkpoint)
-        number, moments = self.done
-        self.progress(number * total + done, moments * total, f"step {self.step:,}: {what}")
-
-    def model_after(self, step: int) -> nn.Module:
-        """The model after that many steps, in evaluation mode."""
-        state = self._state_after(step)
-        history = state["looks"]["history"]
-        self.losses = {at: loss for at, loss, relation in history if relation == "=" and math.isfinite(loss)}
-        with torch.random.fork_rng(devices=[]):
-            model = self.arguments.workload.make_model()
-        model.load_state_dict(state["model"])
-        model.to(self.arguments.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.step = step
-        return model.eval()
-
-    def _state_after(self, step: int) -> dict[str, Any]:
-        arguments = self.arguments
-        for _ in range(2):
-            reached = self._train_until(step)
-            if reached == step:
-                state = load_checkpoint(self.checkpoint, {})
-                assert state is not None
-                return state
-            self.checkpoint.unlink()  # it is of a later step: once more from the start
-        raise AssertionError(f"{arguments.workload.name} cannot be stopped after step {step}.")
-
-    def _train_until(self, step: int) -> int:
-        """Trains, from the checkpoint on if there is one, and says after which step it stopped."""
-        arguments = self.arguments
-
-        def ends(taken: int) -> _run.Stop | None:
-            return "interrupted" if taken >= step or self.stop() else None
-
-        try:
-            record = train(
-                arguments.workload,
-                arguments.recipe,
-                arguments.batch_size,
-                arguments.settings,
-                threads=torch.get_num_threads(),
-                data_dir=self.data_dir,
-                checkpoint=self.checkpoint,
-                watch=lambda now: self._watch(now, step),
-                stop=ends,
-                **_train_options(arguments),
-            )
-        except Interrupted as stopped:
-            if stopped.step < step:
-                raise
-            return stopped.step
-        raise _Ended(record.reason or f"the run ended after {record.steps_taken:,} steps")
-
-    def _watch(self, now: _run.Progress, step: int) -> None:
-        number, moments = self.done
-        self.progress(number, moments, f"training, step {now.step:,} of {step:,}")
+def _read_steps(steps: Sequence[int], top_steps: Sequence[int]) -> dict[int, bool]:
+    """Every step that is asked for, and whether only for the largest eigenvalue."""
+    wanted = [require_whole("steps", step) for step in require_sequence("steps", steps)]
+    if not wanted:
+        raise ValueError("`steps` must have one step at least, got none.")
+    tops = [require_whole("top_steps", step) for step in require_sequence("top_steps", top_steps)]
+    return dict.fromkeys(tops, True) | dict.fromkeys(wanted, False)
 
 
 def _check(
@@ -247,32 +139,11 @@ def _check(
     return check_arguments(workload, optimizer, batch_size, settings, **longer, **fixed)  # type: ignore[arg-type]
 
 
-def _train_options(arguments: Arguments) -> Any:
-    return {
-        "seed": arguments.seed,
-        "max_steps": arguments.max_steps,
-        "micro_batch": arguments.micro_batch,
-        "schedule": arguments.schedule,
-        "target_on": arguments.target_on,
-        "target": arguments.target,
-        "lazy": arguments.lazy,
-        "device": str(arguments.device),
-    }
-
-
 def _declaration(arguments: Arguments) -> dict[str, Any]:
     """What two measured runs must share for their moments to be of one."""
     names = ("workload", "size", "source", "optimizer", "batch_size", "settings", "seed", "schedule", "max_steps")
     identity = arguments.identity()
     return {name: identity[name] for name in names}
-
-
-def _examples(arguments: Arguments, data: Dataset, count: int) -> tuple[Tensor, Tensor]:
-    """Training examples, evenly spaced."""
-    size = len(data.train)
-    chosen = torch.arange(min(count, size)) * size // min(count, size)
-    prepare = Preparation(data, arguments.device)
-    return prepare.inputs(data.train.inputs[chosen]), prepare.targets(data.train.targets[chosen])
 
 
 @contextmanager
@@ -300,9 +171,30 @@ def _kept(file: Path | None, declaration: dict[str, Any], arguments: Arguments) 
     return replace(found, status="unfinished", reason="")
 
 
-def _with(kept: Measurement, moment: Moment, losses: Mapping[int, float]) -> Measurement:
-    moments = sorted([*kept.moments, moment], key=lambda found: found.step)
-    curve = dict(kept.loss_curve) | dict(losses)
+def _writable(file: Path) -> Path:
+    """The file, if one can be written there: better said now than after the first moment."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=file.parent):
+            return file
+    except OSError as error:
+        raise BatchlensError(
+            f"{file} cannot be written ({error.strerror}); choose another `out`, on the command line --out."
+        ) from None
+
+
+def _has(kept: Measurement, step: int, only_top: bool) -> bool:
+    """Whether there is nothing left to measure after a step."""
+    tops = {at for at, _ in kept.top_curvatures} if only_top else set()
+    return step in tops | {moment.step for moment in kept.moments}
+
+
+def _with(kept: Measurement, run: MeasuredRun, step: int, only_top: bool) -> Measurement:
+    """What is there, and what is measured after one more step."""
+    if only_top:
+        return replace(kept, top_curvatures=tuple(sorted([*kept.top_curvatures, (step, run.top_after(step))])))
+    moments = sorted([*kept.moments, run.moment_after(step)], key=lambda found: found.step)
+    curve = dict(kept.loss_curve) | run.losses
     return replace(kept, moments=tuple(moments), loss_curve=tuple(sorted(curve.items())))
 
 
