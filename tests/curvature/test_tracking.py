@@ -1,5 +1,9 @@
 """Measuring along a run: the run is the training loop's own, and one that was interrupted goes on."""
 
+import signal
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ from batchlens.training import _run
 from batchlens.training._arguments import check_arguments, load_data
 from batchlens.training._threads import choose_threads, limit_threads
 from batchlens.training.loop import Interrupted
-from tests.program import run
+from tests.program import run, start
 
 RATE = {"learning_rate": 0.5}
 
@@ -188,3 +192,70 @@ def test_the_command_names_what_is_wrong(options: str, says: str, capsys: pytest
     status, out, err = run(f"measure digits --steps 0 {options}", capsys)
     assert (status, out) == (2, "")
     assert says in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("{0}/text", "{0}/text is a file; the report needs a folder. Choose another --page."),
+        (
+            "{0}/text/page",
+            "would be inside {0}/text, which is a file; the report needs a folder. Choose another --page.",
+        ),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_told_before_anything_is_measured(
+    page: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("")
+    command = f"measure digits --steps 0 --out {tmp_path}/one.json --page {page.format(tmp_path)}"
+    status, out, err = run(command, capsys)
+    assert (status, out) == (1, "")
+    assert err.endswith(f"{says.format(tmp_path)}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+LONG = "measure digits --set learning_rate=0.5 --steps 0,1400 --examples 1500 --density-probes 4 --threads 1"
+GOES_ON = "run the same command again to go on.\n"
+
+
+def interrupted(command: str, ready: Callable[[], bool], times: int = 1) -> tuple[int, str, str]:
+    """Presses Ctrl-C once `ready` says so, once or several times."""
+    with start(command, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 100
+        while not ready() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        out, err = process.communicate(timeout=100)
+    return process.returncode, out, err
+
+
+def test_ctrl_c_in_an_import_has_the_same_status(tmp_path: Path) -> None:
+    """A file of one's own that presses it inside `exec`, as imports do."""
+    press = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(30)"
+    (tmp_path / "own.py").write_text(f"exec({press!r})")
+    status, out, err = interrupted(f"measure {tmp_path}/own.py:one --out {tmp_path}/one.json", lambda: True, times=0)
+    assert (status, out) == (130, "")
+    assert err.endswith(f"batchlens: interrupted before the end; {GOES_ON}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("waits_for", ["one.json.checkpoint", "one.json"])
+def test_ctrl_c_at_any_stage_says_how_to_go_on(tmp_path: Path, waits_for: str, times: int) -> None:
+    """Within the first measurement and within the training after it, once and in impatience."""
+    status, out, err = interrupted(f"{LONG} --out {tmp_path}/one.json", (tmp_path / waits_for).exists, times)
+    assert (status, out) == (130, "")
+    assert err.endswith(GOES_ON)
+    status, _, err = interrupted(LONG.replace("1400", "3") + f" --out {tmp_path}/one.json", lambda: True, times=0)
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.slow
+def test_ctrl_c_without_a_file_says_what_would_keep_the_run(tmp_path: Path) -> None:
+    began = time.monotonic()
+    status, out, err = interrupted(LONG, lambda: time.monotonic() > began + 6)
+    assert (status, out) == (130, "")
+    assert err.endswith("; with --out it would be kept.\n")

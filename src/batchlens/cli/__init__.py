@@ -3,6 +3,8 @@
 Heavy imports stay inside the commands, so that `batchlens --help` answers at once.
 """
 
+import atexit
+import signal
 import sys
 import warnings
 from typing import Any, NoReturn
@@ -17,6 +19,7 @@ from batchlens.cli.exploring import explore_command
 from batchlens.cli.fitting import fit_command
 from batchlens.cli.measuring import measure_command
 from batchlens.cli.predicting import predict_command
+from batchlens.cli.progress import interruptible
 from batchlens.cli.sweeping import merge_command, report_command, sweep_command
 from batchlens.cli.terminal import plain
 from batchlens.cli.theory import reproduce_command, risk_command, schedule_command, steps_command
@@ -59,7 +62,7 @@ for command in (
 def main() -> NoReturn:
     """Run a command; whatever goes wrong ends in one line on standard error."""
     try:
-        with warnings.catch_warnings():
+        with interruptible(), warnings.catch_warnings():
             warnings.showwarning = _Warnings().show
             cli(prog_name="batchlens", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -78,6 +81,7 @@ def main() -> NoReturn:
             raise
         _fail("interrupted.", 130)
     except (KeyboardInterrupt, click.Abort) as error:
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # once more changes nothing
         _fail(f"interrupted {error}".strip() if error.args else "interrupted.", 130)
     sys.exit(0)
 

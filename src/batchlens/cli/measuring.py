@@ -1,5 +1,7 @@
 """Curvature and gradient noise of a network along its training."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,21 +62,33 @@ def measure_command(
       batchlens measure digits --set learning_rate=0.5 --steps 0,50,200
       batchlens measure simple_cnn_mnist --optimizer momentum --set learning_rate=0.02 --out mnist.json --page mnist
     """
-    import_extra("torch")
-    from batchlens.training.loop import Interrupted
+    with _saying_how_to_go_on(options["out"] is not None):
+        import_extra("torch")
+        if page is not None:
+            from batchlens.report._page.folder import prepare_folder
 
-    if "learning_rate" not in settings:
-        settings["learning_rate"] = _usual_rate(workload, optimizer, options["size"])
-        say(f"batchlens: --set learning_rate={settings['learning_rate']:g}, the middle of its search space", err=True)
-    with stopping() as asked, progress_bar("Measuring") as advance, settings_as_typed(settings):
-        try:
+            prepare_folder(page, "Choose another --page.")
+        if "learning_rate" not in settings:
+            rate = settings["learning_rate"] = _usual_rate(workload, optimizer, options["size"])
+            say(f"batchlens: --set learning_rate={rate:g}, the middle of its search space", err=True)
+        with stopping() as asked, progress_bar("Measuring") as advance, settings_as_typed(settings):
             found = bl.measure_training(
                 workload, optimizer, batch_size, settings, progress=advance, stop=asked, **options
             )
-        except Interrupted as interrupted:
-            kept = "; run the same command again to go on." if options["out"] else "; with --out it would be kept."
-            raise click.Abort(f"at step {interrupted.step:,}{kept}") from None
-    _print(found, None if page is None else _draw(found, page), as_json)
+        drawn = None if page is None else _draw(found, page)
+    _print(found, drawn, as_json)
+
+
+@contextmanager
+def _saying_how_to_go_on(kept: bool) -> Iterator[None]:
+    """Whenever Ctrl-C comes, it ends with what becomes of the run."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        step = getattr(stopped, "step", None)
+        where = "before the end" if step is None else f"at step {step:,}"
+        remedy = "run the same command again to go on." if kept else "with --out it would be kept."
+        raise click.Abort(f"{where}; {remedy}") from None
 
 
 def _usual_rate(workload: str, optimizer: str, size: str) -> float:

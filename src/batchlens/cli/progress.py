@@ -94,6 +94,31 @@ def waiting(what: str) -> Iterator[None]:
         thread.join()
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, as a class of its own.
+
+    Where a plain KeyboardInterrupt has passed through `exec`, which imports use, Python ends by the signal in the end,
+    whatever status the program asks for.
+    """
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, Ctrl-C is `Stopped`, unless it was to be ignored."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C or SIGTERM asked a run to stop after its step; a second one ends the program."""
@@ -101,7 +126,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, _: object) -> None:
         if asked:
-            raise KeyboardInterrupt
+            raise Stopped
         asked.append(number)
         say("batchlens: stopping after this step; once more to stop at once", err=True)
 

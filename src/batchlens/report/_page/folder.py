@@ -18,14 +18,26 @@ from batchlens.report._page.records import Panel, PanelPlan
 _REMEDY = "Choose another `out`, on the command line --out."
 
 
-@contextmanager
-def staged(out: Path) -> Iterator[Path]:
-    """A scratch folder beside `out`, whose files move there once all are written."""
-    # Inside `out` where it is there, so that its files only change their names: it may be a mount of its own.
+def prepare_folder(out: Path, remedy: str = _REMEDY) -> Path:
+    """Where files can wait for `out`, which raises where they cannot: better said before there is a report.
+
+    Inside `out` where it is there, so that its files only change their names: it may be a mount of its own.
+    """
     home = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not home.is_dir():
         where = "is a file" if home == out else f"would be inside {home}, which is a file"
-        raise BatchlensError(f"{out} {where}; the report needs a folder. {_REMEDY}")
+        raise BatchlensError(f"{out} {where}; the report needs a folder. {remedy}")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".batchlens-", dir=home):
+            return home
+    except OSError as error:
+        raise BatchlensError(f"{out} cannot be written ({error.strerror}). {remedy}") from None
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A scratch folder beside `out`, whose files move there once all are written."""
+    home = prepare_folder(out)
     scratch = None
     try:
         scratch = Path(tempfile.mkdtemp(prefix=".batchlens-", dir=home))
