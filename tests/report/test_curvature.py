@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import batchlens as bl
 from batchlens.curvature._spectra import Directions, compare, decades, levels, scatter
@@ -133,13 +134,32 @@ def test_the_page_has_every_figure_its_numbers_and_the_claims(tmp_path: Path) ->
     found = measurement(moment(0, exponent=-2.0, scale=5.0), moment(200), moment(800, ratio=0.1))
     page = bl.write_report([found, replace(found, name="other", moments=(BARE,))], tmp_path / "page")
     text = page.read_text(encoding="utf-8")
-    assert text.count("<figure ") == 8
+    assert text.count("<figure ") == 9
     assert "network: The spectrum settles after 200 steps." in text
     names = {path.name for path in page.parent.iterdir()}
     for figure in ("spectra", "decades", "scatter", "noise", "sizes", "density"):
         assert f"network-{figure}.csv" in names
     assert "other-noise.csv" in names
     assert len((page.parent / "moments.csv").read_text().splitlines()) == 5
+
+
+def test_a_sequence_is_drawn_as_it_is_judged() -> None:
+    """Its loss is a mean over positions, so its variance is times their number everywhere."""
+    found = measurement(replace(moment(0, ratio=1 / 32), positions=32))
+    drawn = {plan.title: (plan, frame) for plan, frame in plan_panels([found])}
+    plan, frame = drawn["network: Variance against curvature"]
+    ax = Figure().add_subplot()
+    plan.draw(ax, frame)
+    _, dots = ax.get_lines()
+    assert np.asarray(dots.get_ydata()) == pytest.approx(np.asarray(dots.get_xdata()))
+    assert str(dots.get_label()).endswith("ratio 1")
+    assert ax.get_ylabel() == "variance of the gradient times positions"
+
+
+def test_what_the_basis_leaves_out_is_told_once_a_network(tmp_path: Path) -> None:
+    some = replace(moment(0), left_out={"a.gain": "a parameter of LayerNorm", "b.gain": "a parameter of LayerNorm"})
+    page = bl.write_report([measurement(some, replace(some, step=5))], tmp_path / "page")
+    assert page.read_text(encoding="utf-8").count("a parameter of LayerNorm: a.gain, b.gain") == 1
 
 
 def test_a_moment_without_a_basis_has_the_figures_that_need_none() -> None:

@@ -151,6 +151,6 @@ def _compared(moment: "Moment") -> dict[str, Any]:
         "step": moment.step,
         "slope": None if compared is None else float(f"{compared.slope:.3g}"),
         "correlation": None if compared is None else float(f"{compared.correlation:.3g}"),
-        "ratio": None if compared is None else float(f"{compared.ratio:.3g}"),
+        "ratio": None if moment.size_ratio is None else float(f"{moment.size_ratio:.3g}"),
         "exponents_by_decade_of_rank": exponents or "-",
     }

@@ -28,7 +28,12 @@ class Estimate(NamedTuple):
         return self.value - reach, self.value + reach
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} ± {self.standard_error:.1g}"
+        """The error has one digit.
+
+        >>> str(Estimate(720.4, 57.0)), str(Estimate(3.52, 0.031))
+        ('720 ± 60', '3.52 ± 0.03')
+        """
+        return f"{_short(self.value)} ± {_short(self.standard_error, 1)}"
 
 
 class Ratio(NamedTuple):
@@ -41,11 +46,15 @@ class Ratio(NamedTuple):
     interval: tuple[float, float] | None
 
     def __str__(self) -> str:
-        value = "?" if self.value is None else f"{self.value:.3g}"
+        """
+        >>> str(Ratio(1353.2, (581.4, math.inf)))
+        '1,350 (581 to ?)'
+        """
+        value = "?" if self.value is None else _short(self.value)
         if self.interval is None:
             return value
         low, high = self.interval
-        return f"{value} ({low:.3g} to {'?' if math.isinf(high) else f'{high:.3g}'})"
+        return f"{value} ({_short(low)} to {'?' if math.isinf(high) else _short(high)})"
 
 
 class DensityPoint(NamedTuple):
@@ -54,6 +63,11 @@ class DensityPoint(NamedTuple):
     curvature: float
     per_decade: float
     interval: tuple[float, float]
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """That many digits, with zeros rather than a power of ten up to a million."""
+    return f"{float(f'{value:.{digits}g}'):,g}"
 
 
 def estimate_document(estimate: Estimate) -> dict[str, Any]:

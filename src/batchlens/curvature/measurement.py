@@ -91,6 +91,11 @@ class Moment(Result):
     seconds: float = 0.0
 
     @property
+    def size_ratio(self) -> float | None:
+        """Gradient variance over curvature in the basis, times the positions: 1 if C = H and they are independent."""
+        return None if self.comparison is None else self.comparison.ratio * self.positions
+
+    @property
     def headline(self) -> str:
         """What matters most, in one line."""
         return (
@@ -304,6 +309,7 @@ def _summary(moment: Moment) -> dict[str, Any]:
         for name in ("top_curvature", "curvature_trace", "gradient_variance", "squared_gradient")
     }
     row: dict[str, Any] = {"step": moment.step, "loss": moment.loss, "examples": moment.examples}
+    row["positions"] = moment.positions
     for name, estimate in pairs.items():
         row |= {name: estimate.value, f"{name}_error": estimate.standard_error}
     for name in ("noise_scale", "curvature_noise_scale"):

@@ -164,7 +164,7 @@ def _covariance(moments: Sequence[Moment]) -> Iterator[Part]:
         slopes.append(_item(f"{found.slope:.2f} {at}", found.slope, away <= SLOPE, away <= SLOPE_LIMIT))
         sure = found.correlation
         correlations.append(_item(f"{sure:.2f} {at}", sure, sure >= CORRELATION, sure >= CORRELATION_LIMIT))
-        ratio = found.ratio * moment.positions
+        ratio = moment.size_ratio or 0.0
         apart = abs(math.log(ratio)) if ratio > 0 else math.inf
         ratios.append(_item(f"{ratio:.2f} {at}", ratio, apart <= math.log(RATIO), apart <= math.log(RATIO_LIMIT)))
     yield Part("slope", tuple(slopes))

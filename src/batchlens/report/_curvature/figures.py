@@ -1,6 +1,7 @@
 """Figures about one network's curvature: each a function from a measurement to numbers, and one that draws them."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -68,9 +69,10 @@ def scatter_data(measurement: Measurement) -> pd.DataFrame:
         {
             "step": moment.step,
             **point._asdict(),
+            "positions": moment.positions,
             "slope": moment.comparison.slope,
             "correlation": moment.comparison.correlation,
-            "ratio": moment.comparison.ratio,
+            "ratio": moment.size_ratio,
         }
         for moment in moments
         if moment.comparison is not None
@@ -79,19 +81,40 @@ def scatter_data(measurement: Measurement) -> pd.DataFrame:
 
 
 def draw_scatter(ax: Axes, data: pd.DataFrame) -> None:
-    """Variance of the gradient against curvature; the line is where they are equal."""
-    shown = data[(data["curvature"] > 0) & (data["variance"] > 0)]
+    """Variance of the gradient, times positions, against curvature; the line is where they are equal."""
+    times = " times positions" if (data["positions"] > 1).any() else ""
+
+    def words(first: "pd.Series[float]") -> str:
+        return f"slope {first['slope']:.2f}, corr. {first['correlation']:.2f}, ratio {first['ratio']:.2g}"
+
+    scaled = data.assign(variance=data["variance"] * data["positions"])
+    _draw_pairs(ax, scaled, ("curvature", "curvature"), ("variance", f"variance of the gradient{times}"), words)
+
+
+def draw_second_moments(ax: Axes, data: pd.DataFrame) -> None:
+    """Second moment of the gradient against its variance; the line is where they are equal."""
+    x, y = ("variance", "variance of the gradient"), ("second_moment", "second moment of the gradient")
+    _draw_pairs(ax, data, x, y, lambda _: "")
+
+
+def _draw_pairs(
+    ax: Axes,
+    data: pd.DataFrame,
+    x: tuple[str, str],
+    y: tuple[str, str],
+    words: "Callable[[pd.Series[float]], str]",
+) -> None:
+    """Dots of two columns, each with its label, a colour per moment, and the line where both are equal."""
+    (across, across_label), (up, up_label) = x, y
+    shown = data[(data[across] > 0) & (data[up] > 0)]
     ax.set_xscale("log")
-    log_axis(ax, shown["variance"], "variance of the gradient")
-    ax.set_xlabel("curvature")
-    ends = [shown["curvature"].min(), shown["curvature"].max()]
+    log_axis(ax, shown[up], up_label)
+    ax.set_xlabel(across_label)
+    ends = [shown[across].min(), shown[across].max()]
     ax.plot(ends, ends, "--", color=FOREGROUND, linewidth=1.0)
     for ((step,), part), colour in zip(groups(shown, "step"), PALETTE, strict=False):
-        first = part.iloc[0]
-        label = (
-            f"step {step:,}: slope {first['slope']:.2f}, corr. {first['correlation']:.2f}, ratio {first['ratio']:.2g}"
-        )
-        ax.plot(part["curvature"], part["variance"], ".", color=colour, label=label)
+        said = words(part.iloc[0])
+        ax.plot(part[across], part[up], ".", color=colour, label=f"step {step:,}{': ' * bool(said)}{said}")
     ax.legend(fontsize=8, loc="upper left")
     ax.grid(True)
 
@@ -108,15 +131,16 @@ def noise_data(measurement: Measurement) -> pd.DataFrame:
 
 
 def draw_noise(ax: Axes, data: pd.DataFrame) -> None:
-    """Noise scales along training."""
-    _step_axis(ax, data["step"])
+    """Noise scales along training, those of the second definition a little to the right of the first."""
+    linear = _step_axis(ax, data["step"])
     log_axis(ax, [value for name in ("value", "low", "high") for value in data[name].dropna()], "examples")
     lines = []
-    for ((name,), part), colour in zip(groups(data, "definition"), PALETTE, strict=False):
-        lines.append(Line(part["step"], part["value"].astype(float), name, colour, marker="o"))
-        for row in rows_of(part):
+    for number, (((name,), part), colour) in enumerate(zip(groups(data, "definition"), PALETTE, strict=False)):
+        at = part["step"] + 0.05 * number * part["step"].clip(lower=linear)
+        lines.append(Line(at, part["value"].astype(float), name, colour, marker="o"))
+        for place, row in zip(at, rows_of(part), strict=True):
             low, high = (row["low"] or ax.get_ylim()[0]), row["high"]
-            ax.plot([row["step"]] * 2, [low, ax.get_ylim()[1] if pd.isna(high) else high], color=colour, linewidth=1.0)
+            ax.plot([place] * 2, [low, ax.get_ylim()[1] if pd.isna(high) else high], color=colour, linewidth=1.0)
     draw_lines(ax, lines)
 
 
@@ -191,10 +215,12 @@ def _ends(interval: tuple[float, float] | None) -> tuple[float | None, float | N
     return low, None if high is None or math.isinf(high) else high
 
 
-def _step_axis(ax: Axes, steps: "pd.Series[int]") -> None:
-    positive = [step for step in steps if step > 0]
-    ax.set_xscale("symlog", linthresh=max(1.0, min(positive, default=1.0)))
+def _step_axis(ax: Axes, steps: "pd.Series[int]") -> float:
+    """An axis that is linear up to the first step after 0, which is returned, and logarithmic from there."""
+    linear = max(1.0, min((step for step in steps if step > 0), default=1.0))
+    ax.set_xscale("symlog", linthresh=linear)
     ax.set_xlabel("steps")
+    return linear
 
 
 def _shades(count: int) -> list[str]:

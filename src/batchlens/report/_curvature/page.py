@@ -1,7 +1,7 @@
 """The page about measured curvature."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,16 +31,21 @@ _PLANS: tuple[PanelPlan[Measurement], ...] = (
     PanelPlan("", "Exponent by decade of rank", "appendix, comparison with 1/i",
               "Slope of log curvature over log rank within decades of ranks; dashed, 1/i. Decades are shown as far as "
               "curvature is above a millionth of the largest.", "decades", figures.decades_data, figures.draw_decades),
-    PanelPlan("", "Variance against curvature", "appendix, second moment against variance",
+    PanelPlan("", "Variance against curvature", "appendix, C = H",
               "Each dot is a direction of the Kronecker eigenbasis, before and at the end of training; dashed, C = H. "
-              "Slope and correlation are of logarithms, over all directions; the ratio is that of the traces.",
+              "Slope and correlation are of logarithms, over all directions; the ratio is that of the traces. Of a "
+              "sequence, whose loss is a mean over positions, variance and ratio are times their number.",
               "scatter", figures.scatter_data, figures.draw_scatter),
+    PanelPlan("", "Second moment against variance", "appendix, second moment against variance",
+              "The same directions; dashed, where they are equal. What the second moment has beyond the variance is "
+              "the square of the mean gradient.", "scatter", figures.scatter_data, figures.draw_second_moments),
     PanelPlan("", "Noise scales", "",
               "B_simple is tr C / |G|^2, B_noise is tr(HC) / G'HG; vertical lines are 90% intervals.", "noise",
               figures.noise_data, figures.draw_noise),
     PanelPlan("", "Curvature, noise and loss", "",
-              "Top curvature and traces with 90% intervals, the largest curvature that the Kronecker eigenbasis sees, "
-              "and the loss.", "sizes", figures.sizes_data, figures.draw_sizes),
+              "Top curvature and traces with 90% intervals (of a sample of examples; of random probes alone for the "
+              "trace of curvature), the largest curvature that the Kronecker eigenbasis sees, and the loss.", "sizes",
+              figures.sizes_data, figures.draw_sizes),
     PanelPlan("", "Density of eigenvalues", "",
               "By stochastic Lanczos quadrature, under a window of 0.2 decades; the band is the last moment's 90% "
               "interval over probes.", "density", figures.density_data, figures.draw_density),
@@ -97,7 +102,7 @@ def plan_panels(measurements: Sequence[Measurement]) -> Iterator[tuple[PanelPlan
 def _moments_table(measurements: Sequence[Measurement]) -> str:
     heads = (
         *("network", "step", "loss", "top curvature", "its halves", "trace of curvature", "trace of covariance"),
-        *("B_simple", "B_noise", "slope", "correlation", "ratio", "left out"),
+        *("B_simple", "B_noise", "slope", "correlation", "ratio"),
     )
     rows = [_row(found.name, moment) for found in measurements for moment in found.moments]
     return render_table("Every moment", "moments", heads, rows)
@@ -105,7 +110,7 @@ def _moments_table(measurements: Sequence[Measurement]) -> str:
 
 def _row(name: str, moment: Moment) -> list[str]:
     compared = moment.comparison
-    shown = ("", "", "") if compared is None else (compared.slope, compared.correlation, compared.ratio)
+    shown = ("", "", "") if compared is None else (compared.slope, compared.correlation, moment.size_ratio)
     return [
         name,
         f"{moment.step:,}",
@@ -117,12 +122,24 @@ def _row(name: str, moment: Moment) -> list[str]:
         str(moment.noise_scale),
         str(moment.curvature_noise_scale),
         *(value if isinstance(value, str) else f"{value:.2f}" for value in shown),
-        ", ".join(moment.left_out),
     ]
 
 
 def _parameters(measurements: Sequence[Measurement]) -> dict[str, str]:
-    return {found.name: _declared(found) for found in measurements}
+    rows = {}
+    for found in measurements:
+        rows[found.name] = _declared(found)
+        if found.moments and found.moments[-1].left_out:
+            rows[f"{found.name}, not in the Kronecker eigenbasis"] = _left_out(found.moments[-1].left_out)
+    return rows
+
+
+def _left_out(reasons: Mapping[str, str]) -> str:
+    """Parameters by the reason why they are left out."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{reason}: {', '.join(some)}" for reason, some in names.items())
 
 
 def _declared(found: Measurement) -> str:
