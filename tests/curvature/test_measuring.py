@@ -69,6 +69,31 @@ def test_curvature_noise_scale_against_dense_matrices() -> None:
     assert moment.curvature_noise_scale.value == pytest.approx(top / bottom, rel=0.5)
 
 
+def test_a_smaller_error_takes_more_probes() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 3))
+    data = torch.randn(40, 20), torch.randint(3, (40,))
+    for error in (0.1, 0.01):
+        found = bl.measure(model, data, error=error).moments[0].curvature_trace
+        assert found.standard_error <= 2 * error * found.value  # as well as ten probes can tell how many it takes
+    assert found.degrees > 64
+
+
+@pytest.mark.parametrize(("mean", "positions"), [(True, 4), (False, 1)])
+def test_positions_are_those_that_a_loss_is_a_mean_over(mean: bool, positions: int) -> None:
+    def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+        each = nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
+        return each.mean(1) if mean else each.sum(1)
+
+    torch.manual_seed(0)
+    model = nn.Linear(2, 3)
+    nn.init.zeros_(model.weight)  # classes are as likely as they are drawn
+    nn.init.zeros_(model.bias)
+    moment = bl.measure(model, (torch.randn(200, 4, 2), torch.randint(3, (200, 4))), losses).moments[0]
+    assert moment.positions == positions
+    assert moment.size_ratio == pytest.approx(1.0, rel=0.3)
+
+
 def test_a_loss_of_ones_own_and_data_in_batches_give_the_same() -> None:
     torch.manual_seed(0)
     model, inputs, targets = nn.Linear(3, 2), torch.randn(20, 3), torch.randint(2, (20,))

@@ -24,8 +24,8 @@ def estimate_mean(draw: Callable[[], float], known: float, error: float, most: i
     draws = [draw() for _ in range(min(PILOT, most))]
     wanted = error * abs(known + float(np.mean(draws)))
     spread = float(np.std(draws, ddof=1))
-    needed = most if wanted == 0 else math.ceil((spread / wanted) ** 2)
-    draws += [draw() for _ in range(min(needed, most) - len(draws))]
+    needed = math.ceil(min(most, (spread / wanted) ** 2)) if wanted > 0 else 0
+    draws += [draw() for _ in range(needed - len(draws))]
     return mean_of(np.array(draws), known)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from batchlens._arrays import FloatArray
 from batchlens._checks import require_instance
 from batchlens.curvature import _products, _spectra
-from batchlens.curvature._kronecker import KroneckerFigure, kronecker_figure
+from batchlens.curvature._kronecker import KroneckerFigure, fisher_of, kronecker_figure
 from batchlens.curvature._lanczos import Krylov, Product, krylov, quadrature, random_signs, random_vector
 from batchlens.curvature._noise import noise_of
 from batchlens.curvature._objective import Objective
@@ -40,6 +40,7 @@ _TOLERANCE, _MOST_PRODUCTS = 0.01, 60
 _ROUGH_TOLERANCE, _ROUGH_PRODUCTS = 0.05, 15
 # Further eigenvalues are told when their residual is below this part of them.
 _TOLD = 0.05
+# Probes of a trace at most: this many for an error of a tenth, and as many more as a smaller one takes.
 _MOST_PROBES = 64
 # Directions of large curvature in which the noise is known rather than drawn.
 _KNOWN_DIRECTIONS = 8
@@ -102,6 +103,7 @@ class _Measuring:
         self.objective, self.plan, self.progress = objective, plan, progress
         self.generator = torch.Generator().manual_seed(plan.seed)
         self.done, self.parts = 0, 6 + plan.hessian + bool(plan.density_probes)
+        self.most_probes = max(_MOST_PROBES, math.ceil(_MOST_PROBES * (0.1 / plan.error) ** 2))
 
     def moment(self) -> Moment:
         """All of it."""
@@ -117,7 +119,7 @@ class _Measuring:
         self._begin("top eigenvalue on halves")
         halves = self._halves(top)
         self._begin("trace")
-        curvature_trace = trace(self._mean_form, found, plan.error, _MOST_PROBES, self.generator)
+        curvature_trace = trace(self._mean_form, found, plan.error, self.most_probes, self.generator)
         self._begin("Kronecker eigenbasis")
         figure = kronecker_figure(objective, plan.seed)
         self._begin("noise")
@@ -209,7 +211,7 @@ class _Measuring:
             each.append((_doubles(_products.slopes(objective, signs)) - float(mean @ signs)) ** 2)
             return float(each[-1].mean())
 
-        found = estimate_mean(draw, float(exact.mean()), self.plan.error, _MOST_PROBES)
+        found = estimate_mean(draw, float(exact.mean()), self.plan.error, self.most_probes)
         return exact + np.mean(each, axis=0), found.standard_error
 
     def _curvature_noise_scale(self, mean: Tensor, found: Krylov, quantile: float) -> Ratio:
@@ -229,7 +231,7 @@ class _Measuring:
             signed = _products.signed_gradient(objective, mean, random_signs(objective.examples, mean, self.generator))
             return self._mean_form(signed) - float(heights @ (vectors @ signed).square())
 
-        top = estimate_mean(draw, float(known.mean()), self.plan.error, _MOST_PROBES)
+        top = estimate_mean(draw, float(known.mean()), self.plan.error, self.most_probes)
         product = _products.gauss_newton_product(objective, mean)
         bottom = float(mean @ product) - top.value / objective.examples
         moved = _doubles(_products.gauss_newton_form(objective, mean) + 2 * _products.slopes(objective, product))
@@ -284,8 +286,9 @@ def _told(found: Krylov) -> tuple[float, ...]:
 
 
 def _positions(objective: Objective) -> int:
-    """Places of an example that its loss is a mean over, for classes at each of them."""
-    return 1 if objective.targets.is_floating_point() else objective.targets[0].numel()
+    """Places of an example that its loss is a mean over: a part of it that large is the likelihood of each."""
+    fisher = fisher_of(objective)
+    return 1 if fisher is None or fisher.likelihood == "squared_error" else max(1, round(1 / fisher.scale))
 
 
 def _doubles(values: Tensor) -> FloatArray:
