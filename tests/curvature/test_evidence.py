@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import batchlens as bl
 from batchlens.curvature.tracking import _check, _declaration
-from batchlens.report._curvature.claims import judge_measurement
+from batchlens.report._curvature.claims import SETTLED, judge_measurement, log_change
 from evidence.curvature_run import file_of, read_runs
 
 RUNS = {run["workload"]: run for run in read_runs()}
@@ -42,6 +43,37 @@ def test_a_complete_measurement_can_be_judged_on_all_three_claims(name: str) -> 
         assert [claim.name for claim in judge_measurement(found)] == [
             f"{name} {claim}" for claim in ("spectrum", "spectrum_settles", "covariance")
         ]
+
+
+def numbers_of(found: bl.Measurement) -> dict[str, str]:
+    """What docs/curvature.md says of a network, from its file."""
+    moments, last = found.moments, found.moments[-1]
+    exponents = {decade.first: f"{decade.exponent:.2f}" for decade in last.decades}
+    settled = next(moment for moment in moments if moment.step == SETTLED)
+    change = log_change(settled, last)
+    slopes = [moment.comparison.slope for moment in moments if moment.comparison]
+    return {
+        "exponent, ranks 1 to 10": exponents[1],
+        "exponent, ranks 10 to 100": exponents[10],
+        "exponent, ranks 100 to 1,000": exponents[100],
+        "median factor from 200 to 800": f"{np.exp(np.median(np.abs(change))):.2f}",
+        "the same in shape": f"{np.exp(np.median(np.abs(change - np.median(change)))):.2f}",
+        "log-log slope": f"{min(slopes):.2f} to {max(slopes):.2f}",
+        "correlation, least": f"{min(m.comparison.correlation for m in moments if m.comparison):.2f}",
+        "true top over largest in the basis, step 800": (
+            f"{last.top_curvature.value / last.spectrum[0].curvature:.1f}"
+        ),
+    }
+
+
+def test_the_table_in_the_docs_is_what_was_measured() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "curvature.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    table = {row[0]: row[1:] for row in rows}
+    networks = ("digits", "simple_cnn_mnist", "simple_cnn_fashion_mnist", "transformer_lm1b", "resnet8_cifar10")
+    found = [numbers_of(bl.read_measurement(file_of(RUNS[name]))) for name in networks]
+    for row in found[0]:
+        assert table[row] == [numbers[row] for numbers in found], row
 
 
 def test_files_are_beside_their_declaration() -> None:
