@@ -92,6 +92,17 @@ def test_earlier_steps_can_be_added_later(tmp_path: Path) -> None:
     assert [moment.step for moment in found.moments] == [3, 6]
 
 
+def test_what_is_complete_is_read_without_its_data_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "digits.json"
+    found = measured(out=file, steps=[0, 2])
+    file.write_text(" " + file.read_text())
+    monkeypatch.setattr("batchlens.curvature.tracking.load_data", lambda *_: pytest.fail("data were read"))
+    assert measured(out=file, steps=[2]).as_document() == found.as_document()
+    assert file.read_text().startswith(" ")
+
+
 def test_steps_of_the_top_eigenvalue_alone(tmp_path: Path) -> None:
     file = tmp_path / "digits.json"
     first = measured(out=file, steps=[4], top_steps=[2, 4])

@@ -95,6 +95,9 @@ def measure_training(
     asked = None if threads is None else require_whole("threads", threads, 1)
     file = None if out is None else _writable(require_path("out", out))
     kept = _kept(file, _declaration(arguments) | how.declaration(), arguments)
+    if kept.status == "complete" and all(_has(kept, step, only_top[step]) for step in only_top):
+        return kept  # without its data, and without a new file
+    kept = replace(kept, status="unfinished", reason="")
     data = load_data(arguments.workload, data_dir)
     with limit_threads(asked or choose_threads(arguments, data)), _checkpoint(file) as checkpoint:
         tell, stopped = progress or (lambda *_: None), stop or (lambda: False)
@@ -168,7 +171,7 @@ def _kept(file: Path | None, declaration: dict[str, Any], arguments: Arguments) 
                 f"{file} holds another measurement ({name} {found.declaration.get(name)}, not {value}); choose another "
                 "`out`, on the command line --out, or delete it."
             )
-    return replace(found, status="unfinished", reason="")
+    return found
 
 
 def _writable(file: Path) -> Path:
