@@ -238,6 +238,18 @@ def test_a_loss_that_is_not_finite_is_refused() -> None:
         bl.measure(nn.Linear(3, 2), (inputs, TARGETS))
 
 
+@pytest.mark.parametrize(
+    ("weight", "scale", "says"),
+    [(1e-10, 1e20, "finite curvature on `data`"), (1.0, 1e15, "gradients of finite variance on `data`")],
+)
+def test_what_is_too_large_for_its_precision_is_refused(weight: float, scale: float, says: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1, bias=False)
+    nn.init.constant_(model.weight, weight)
+    with pytest.raises(ValueError, match=says):
+        bl.measure(model, (scale * torch.randn(8, 3), torch.zeros(8, 1)), "squared_error")
+
+
 class Scattered(nn.Module):
     """Drops out without a module that says so."""
 

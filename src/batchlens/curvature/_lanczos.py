@@ -50,6 +50,8 @@ def krylov(product: Product, start: Tensor, most: int, tolerance: float = 0.0) -
     while True:
         last = len(diagonal)
         image = product(basis[last])
+        if not bool(image.isfinite().all()):
+            raise ValueError("`model` must have a finite curvature on `data`, got one that is not.")
         diagonal.append(float(basis[last] @ image))
         for _ in range(2):  # twice is enough (Parlett)
             image = image - (basis[: last + 1] @ image) @ basis[: last + 1]

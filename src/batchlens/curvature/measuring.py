@@ -181,6 +181,8 @@ class _Measuring:
         """Everything about the gradients' covariance."""
         objective = self.objective
         slopes = _doubles(_products.slopes(objective, mean))
+        if not (np.isfinite(slopes).all() and bool(figure.squared_norms.isfinite().all())):
+            raise ValueError("`model` must have gradients of finite variance on `data`, got some that are too large.")
         distances, probe_error = self._squared_distances(mean, figure)
         noise = noise_of(distances, slopes, probe_error**2)
         quantile = float(stats.t.ppf(0.95, objective.examples - 1))
