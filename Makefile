@@ -11,7 +11,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce evidence curvature test slow integrations attack versions same check format bench lock clean
+.PHONY: help setup reproduce evidence curvature docs test slow integrations attack versions same check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,11 @@ evidence: $(VENV)/.dev ## Measure what is missing of evidence/, for hours (SWEEP
 curvature: $(VENV)/.dev ## Measure what is missing of the curvature of five networks, and write the page about them
 	$(BIN)/python -m evidence.curvature_run --page report/curvature
 
+docs: $(VENV)/.docs ## Build the documentation site into build/docs and check it, without a network (two minutes)
+	$(BIN)/python -m sphinx -E -W --keep-going -n -q -j auto -d build/doctrees docs build/docs
+	$(BIN)/python -m pytest -q docs/*.md docs/*/*.md
+	$(BIN)/python -m pytest -q -m site tests/test_site.py
+
 test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (five minutes)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
 
@@ -35,7 +40,7 @@ slow: $(VENV)/.dev ## Run the slow tests
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m slow tests
 
 integrations: $(INTEGRATIONS)/.ready ## Run the callbacks in real trainers of Lightning and Hugging Face (two minutes)
-	$(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations
+	$(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations tests/test_pages.py
 
 # Pythons on which `make versions` tries the wheel, and the tests that need neither torch nor minutes.
 PYTHONS ?= python3.11 python3.12 python3.13
@@ -75,6 +80,7 @@ lock: $(VENV)/.dev ## Update the locks to pyproject.toml (LOCK_FLAGS=--upgrade: 
 	$(UV_COMPILE) pyproject.toml requirements/torch.txt --extra train --group dev \
 		--constraints requirements/core.txt --excludes requirements/left-out.txt \
 		--output-file requirements/dev.txt
+	$(UV_COMPILE) --group docs --constraints requirements/dev.txt --output-file requirements/docs.txt
 
 clean: ## Remove .venv, caches and reports
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist report
@@ -94,6 +100,11 @@ $(VENV)/.dev: $(VENV)/.core requirements/torch.txt requirements/dev.txt
 	@echo "Setting up $(VENV): torch and development tools"
 	@$(PIP_INSTALL) --requirement requirements/torch.txt
 	@$(PIP_INSTALL) --requirement requirements/dev.txt
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
+	@echo "Setting up $(VENV): documentation"
+	@$(PIP_INSTALL) --requirement requirements/docs.txt
 	@touch $@
 
 # Other libraries have a folder of their own: what they ask for must not move the locks.

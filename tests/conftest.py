@@ -1,8 +1,8 @@
-"""Tests that run only where -m names their marker: those that need a cluster or libraries, and the attack."""
+"""Tests that run only where -m names their marker: they need a cluster, libraries or the site, or are the attack."""
 
 import pytest
 
-ASKED_FOR = ("ray", "attack", "integrations", "outside")
+ASKED_FOR = ("ray", "attack", "integrations", "outside", "site")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

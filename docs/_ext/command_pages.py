@@ -20,7 +20,7 @@ def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command
         yield name, command
 
 
-class Commands(SphinxDirective):
+class Commands(SphinxDirective):  # type: ignore[misc]
     """A section for each command: what it does, an example, its options."""
 
     def run(self) -> list[nodes.Node]:

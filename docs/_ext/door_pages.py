@@ -35,7 +35,7 @@ def kind_of(name: str) -> str:
     return "autofunction" if inspect.isfunction(found) else "autodata"
 
 
-class Doors(SphinxDirective):
+class Doors(SphinxDirective):  # type: ignore[misc]
     """The names of a section of reference.md."""
 
     required_arguments = 1
@@ -47,7 +47,7 @@ class Doors(SphinxDirective):
             lines += [f".. {kind_of(name)}:: {name}", *["   :members:"] * (kind_of(name) == "autoclass"), ""]
         holder = nodes.container()
         self.state.nested_parse(StringList(lines, str(REFERENCE)), 0, holder)
-        return holder.children
+        return list(holder.children)
 
 
 def link_names(_: Sphinx, document: str, source: list[str]) -> None:
@@ -65,9 +65,7 @@ def find_door(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: n
     name = str(node.get("reftarget", "")).rpartition(".")[2]
     if node.get("refdomain") != "py" or name not in batchlens.__all__:
         return None
-    return env.domains["py"].resolve_xref(
-        env, node["refdoc"], app.builder, "obj", f"batchlens.{name}", node, content
-    )
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", f"batchlens.{name}", node, content)
 
 
 def as_restructured_text(_: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -24,7 +24,7 @@ def row_of(cells: Sequence[str]) -> nodes.row:
     return nodes.row("", *(nodes.entry("", nodes.paragraph("", cell)) for cell in cells))
 
 
-class TheoryVerdicts(SphinxDirective):
+class TheoryVerdicts(SphinxDirective):  # type: ignore[misc]
     """What `make reproduce` wrote into claims.csv, kept as theory-claims.csv."""
 
     def run(self) -> list[nodes.Node]:
@@ -35,7 +35,7 @@ class TheoryVerdicts(SphinxDirective):
         return [table_of(("The paper says", "Verdict", "Found", "What limits it"), rows)]
 
 
-class NetworkVerdicts(SphinxDirective):
+class NetworkVerdicts(SphinxDirective):  # type: ignore[misc]
     """What the stores of evidence/ say, judged in the build."""
 
     def run(self) -> list[nodes.Node]:

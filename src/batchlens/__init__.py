@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from batchlens.training.spaces import Range, search_spaces
     from batchlens.training.workloads import Workload, find_workload
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "KFAC",
