@@ -8,13 +8,20 @@ from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from numpy.typing import ArrayLike
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.typing import stringify_annotation
 
 import batchlens
+from batchlens._arrays import FloatArray
 
+# Types whose names say more than what they stand for.
+SHORT = {
+    stringify_annotation(given, "smart"): name for given, name in ((ArrayLike, "ArrayLike"), (FloatArray, "ndarray"))
+}
 REFERENCE = Path(__file__).parents[1] / "reference.md"
 LISTED = re.compile(r"^- `([\w.]+)`", flags=re.MULTILINE)
 
@@ -77,6 +84,19 @@ def as_restructured_text(_: Sphinx, what: str, name: str, obj: object, options: 
             lines[number] = re.sub(r"(`[^`]*`)|([*|])|(?<=\w)_(?=\W|$)", escaped, line)
 
 
+def with_short_types(
+    _: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Arguments and what is returned, with short names of types."""
+    return shortened(signature), shortened(returned)
+
+
+def shortened(text: str | None) -> str | None:
+    for long, name in SHORT.items():
+        text = text.replace(long, name) if text else text
+    return text
+
+
 def escaped(found: re.Match[str]) -> str:
     return found[1] or f"\\{found[0]}"
 
@@ -84,6 +104,7 @@ def escaped(found: re.Match[str]) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("doors", Doors)
     app.connect("source-read", link_names)
+    app.connect("autodoc-process-signature", with_short_types)
     app.connect("missing-reference", find_door)
     app.connect("autodoc-process-docstring", as_restructured_text, priority=400)  # before napoleon
     return {"parallel_read_safe": True, "parallel_write_safe": True}

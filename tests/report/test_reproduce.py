@@ -390,6 +390,14 @@ def test_verdicts_on_the_papers_problem(paper: dict[str, Claim]) -> None:
 
 
 @pytest.mark.slow
+def test_the_documentation_shows_these_verdicts(paper: dict[str, Claim]) -> None:
+    """docs/theory-claims.csv is the claims.csv of `make reproduce`: copy it anew where a claim has changed."""
+    with (Path(__file__).parents[2] / "docs" / "theory-claims.csv").open(encoding="utf-8", newline="") as file:
+        shown = {row["name"]: (row["sentence"], row["verdict"]) for row in csv.DictReader(file)}
+    assert shown == {claim.name: (claim.sentence, claim.verdict) for claim in paper.values()}
+
+
+@pytest.mark.slow
 def test_only_extreme_momentum_helps_at_small_batches(paper: dict[str, Claim]) -> None:
     found = re.fullmatch(r"(.+)% at 0\.9, (.+)% at (.+)", paper["momentum_small_batches"].found)
     assert found
