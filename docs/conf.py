@@ -29,17 +29,15 @@ extensions = [
     "mathml",
     "verdicts",
 ]
-exclude_patterns = ["digits-sweep/report/index.html"]
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!batchlens\.).*"), (r"py:.*", r".*\._.*")]  # names of others, and private ones
 
-myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
-nb_render_markdown_format = "myst"
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

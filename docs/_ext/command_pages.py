@@ -21,7 +21,7 @@ def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command
 
 
 class Commands(SphinxDirective):  # type: ignore[misc]
-    """A section for each command: what it does, an example, its options."""
+    """A section for each command: what it does, an example, how it is called, its options."""
 
     def run(self) -> list[nodes.Node]:
         return [self.section(name, command) for name, command in walk("batchlens", cli)]
@@ -32,7 +32,10 @@ class Commands(SphinxDirective):  # type: ignore[misc]
         self.state.document.note_explicit_target(section)
         for block in (command.help or "").replace("\f", "").split("\n\n"):
             section += self.paragraph(block)
-        section += self.parameters(click.Context(command, info_name=name))
+        context = click.Context(command, info_name=name)
+        usage = " ".join([name, *command.collect_usage_pieces(context)])
+        section += [nodes.paragraph("", "How it is called:"), nodes.literal_block("", usage, language="console")]
+        section += self.options_of(context)
         return section
 
     def paragraph(self, block: str) -> list[nodes.Node]:
@@ -42,16 +45,17 @@ class Commands(SphinxDirective):  # type: ignore[misc]
         head, *lines = [line.strip() for line in block.replace("\b", "").splitlines() if line.strip()]
         return [nodes.paragraph("", head), nodes.literal_block("", "\n".join(lines), language="console")]
 
-    def parameters(self, context: click.Context) -> nodes.definition_list:
+    def options_of(self, context: click.Context) -> nodes.definition_list:
         found = nodes.definition_list(classes=["options"])
-        for parameter in context.command.get_params(context):
-            names, text = parameter.get_help_record(context) or (parameter.make_metavar(context), "")
+        options = [given for given in context.command.get_params(context) if isinstance(given, click.Option)]
+        for names, text in filter(None, (option.get_help_record(context) for option in options)):
             term = nodes.term("", "", nodes.literal(names, names))
             found += nodes.definition_list_item("", term, nodes.definition("", nodes.paragraph("", tidy(text))))
         return found
 
 
 def tidy(text: str) -> str:
+    """One line."""
     return re.sub(r"\s+", " ", text)
 
 

@@ -30,7 +30,7 @@ def names_in(section: str) -> list[str]:
     """What reference.md lists under a heading, `bl` spelt out."""
     parts = re.split(r"^## (.+)$", REFERENCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     names = LISTED.findall(dict(zip(parts[1::2], parts[2::2], strict=True))[section])
-    return [re.sub(r"^bl\.", "batchlens.", name) for name in names]
+    return [spelt_out(name) for name in names]
 
 
 def kind_of(name: str) -> str:
@@ -64,6 +64,7 @@ def link_names(_: Sphinx, document: str, source: list[str]) -> None:
 
 
 def spelt_out(name: str) -> str:
+    """`bl.tune` by its whole name."""
     return re.sub(r"^bl\.", "batchlens.", name)
 
 
@@ -92,12 +93,14 @@ def with_short_types(
 
 
 def shortened(text: str | None) -> str | None:
+    """The text with types by their short names."""
     for long, name in SHORT.items():
         text = text.replace(long, name) if text else text
     return text
 
 
 def escaped(found: re.Match[str]) -> str:
+    """Code as it is, anything else behind a backslash."""
     return found[1] or f"\\{found[0]}"
 
 
