@@ -65,8 +65,10 @@ class GuidedQueue:
         self._final: dict[Cell, list[dict[str, float]]] = {}
         self._ranks: dict[tuple[str, int], tuple[list[list[Seen]], list[list[Ranked]]]] = {}
         self._random = None if shuffle is None else Random(shuffle)
-        ours = [cell for cell in declaration.cells if _owns(shard, declaration, cell)]
-        self._cells = sorted(ours, key=declaration.cost, reverse=True)
+        number = {optimizer: place for place, family in enumerate(declaration.families) for optimizer in family}
+        ours = [cell for cell in declaration.cells if shard is None or shard.owns(number[cell.optimizer])]
+        # Family by family, so that some cells are complete early; within one the longest runs come first.
+        self._cells = sorted(ours, key=lambda cell: (number[cell.optimizer], -declaration.cost(cell)))
 
     @property
     def ended(self) -> Mapping[Key, Trial]:
@@ -307,12 +309,6 @@ class GuidedQueue:
         place = self.declaration.batch_sizes.index(cell.batch_size)
         ranked = self._ranked(cell.optimizer, rounds)[1][place] if rounds else []
         return ranked[0].error if ranked else None
-
-
-def _owns(shard: Shard | None, declaration: Declaration, cell: Cell) -> bool:
-    families = declaration.families
-    number = next(place for place, family in enumerate(families) if cell.optimizer in family)
-    return shard is None or shard.owns(number)
 
 
 def _seed_of(seed: int, cell: Cell) -> int:
