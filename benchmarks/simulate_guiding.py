@@ -1,7 +1,7 @@
 """What guided search is worth: made-up tuning problems at eight batch sizes, 40 runs a cell.
 
 Prints how far the chosen setting's steps, without noise, are above the best: the geometric mean over cells, and the
-worst of eight cells (mean over problems).
+worst of eight cells (mean over problems); then the steps of the search, in runs of the best setting.
 
     python benchmarks/simulate_guiding.py [replications]
 """
@@ -37,10 +37,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to search: its constants, and whether batch sizes share what they know."""
+    """A way to search: its constants, whether batch sizes share what they know, and how long a race waits for four."""
 
     guide: Guide
     share: bool = True
+    patience: float = 1.85  # a race is over between 1.5 and 2.25 times the steps of the first to arrive
 
 
 def rate_curve(rate: FloatArray, cliff: float = CLIFF) -> FloatArray:
@@ -105,28 +106,32 @@ def kfac(random: np.random.Generator) -> Problem:
 PROBLEMS = {"sgd, 1": sgd, "momentum, 2": momentum, "adam, 4": adam, "kfac, 5": kfac}
 
 
-def race(points: Sequence[Point], log_steps: FloatArray, past: list[Seen], budget: float) -> list[Seen]:
-    """What a round leaves known: runs beyond the fourth best so far are stopped there."""
+def race(
+    points: Sequence[Point], log_steps: FloatArray, past: list[Seen], budget: float, patience: float
+) -> list[Seen]:
+    """What a round leaves known: runs beyond the fourth best so far, or far beyond the best, are stopped there."""
     reached = sorted([*(run.log_steps for run in past if not run.censored), *log_steps[log_steps < budget].tolist()])
     cap = reached[KEEP - 1] if len(reached) >= KEEP else budget
+    cap = min(cap, reached[0] + np.log(patience)) if reached else cap
     return past + [Seen(p, float(min(y, cap)), bool(y > cap)) for p, y in zip(points, log_steps, strict=True)]
 
 
-def search(problem: Problem, method: Method, seed: int) -> FloatArray:
-    """Every cell's log steps above the best of the setting chosen in the end."""
+def search(problem: Problem, method: Method, seed: int) -> tuple[FloatArray, float]:
+    """Every cell's log steps above the best of the setting chosen, and the search's cost in best runs a cell."""
     cells, random = range(len(LOG_BATCH)), np.random.default_rng((seed, 1))
     seen: list[list[Seen]] = [[] for _ in cells]
     for round_, count in enumerate(method.guide.rounds):
         proposed = _propose(round_, count, seen, method, problem.dimensions, seed)
         for cell in cells:
             noisy = problem.above(cell, np.array(proposed[cell])) + NOISE * random.standard_normal(count)
-            seen[cell] = race(proposed[cell], noisy, seen[cell], problem.budget)
+            seen[cell] = race(proposed[cell], noisy, seen[cell], problem.budget, method.patience)
     ranking: list[list[int]] = []
     for group in _groups(method):
         known, reach = [seen[cell] for cell in group], [[REACH] * problem.dimensions for _ in group]
         guess = best_guess([LOG_BATCH[cell] for cell in group], known, reach, method.guide)
         ranking += [[ranked.number for ranked in own] for own in guess]
-    return np.array([_decide(problem, cell, seen[cell], ranking[cell], random) for cell in cells])
+    cost = float(np.mean([sum(np.exp(run.log_steps) for run in own) for own in seen]))
+    return np.array([_decide(problem, cell, seen[cell], ranking[cell], random) for cell in cells]), cost
 
 
 def _groups(method: Method) -> list[list[int]]:
@@ -160,13 +165,14 @@ def _decide(problem: Problem, cell: int, seen: list[Seen], ranking: list[int], r
 
 def table(methods: dict[str, Method], replications: int) -> None:
     """Geometric mean and worst cell in percent for every problem and method."""
-    print(f"{'percent above the best':28}" + "".join(f"{name:>16}" for name in PROBLEMS))
+    print(f"{'percent above the best':28}" + "".join(f"{name:>21}" for name in PROBLEMS))
     for label, method in methods.items():
         row = ""
         for make in PROBLEMS.values():
-            lost = [search(make(np.random.default_rng((7, k))), method, k) for k in range(replications)]
+            found = [search(make(np.random.default_rng((7, k))), method, k) for k in range(replications)]
+            lost, cost = np.array([above for above, _ in found]), np.mean([cost for _, cost in found])
             mean, worst = np.mean(lost), np.mean(np.max(lost, axis=1))
-            row += f"{100 * np.expm1(mean):9.1f} /{100 * np.expm1(worst):5.0f}"
+            row += f"{100 * np.expm1(mean):9.1f} /{100 * np.expm1(worst):4.0f} {cost:5.0f}"
         print(f"{label:28}{row}", flush=True)
 
 
@@ -179,6 +185,7 @@ if __name__ == "__main__":
             "guided, 14+7+7+6": Method(Guide(rounds=(14, 7, 7, 6))),
             "guided, 12+6+6+5": Method(Guide(rounds=(12, 6, 6, 5))),
             "guided, 12+5+4+4+4": Method(Guide(rounds=(12, 5, 4, 4, 4))),
+            "the same, waiting for four": Method(Guide(rounds=(12, 5, 4, 4, 4)), patience=np.inf),
         },
         int(sys.argv[1]) if len(sys.argv) > 1 else 20,
     )

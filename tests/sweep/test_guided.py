@@ -214,29 +214,40 @@ def test_rounds_share_all_trials(trials: int) -> None:
 def test_pauses_lie_apart_and_within_the_budget() -> None:
     assert pauses(10) == []
     many = pauses(100_000)
-    assert all(later >= 2.25 * earlier for earlier, later in pairwise(many))
+    assert all(later >= 1.5 * earlier for earlier, later in pairwise(many))
     assert pauses(many[3]) == many[:3]
 
 
 def test_a_race_ends_at_the_pause_by_which_four_have_arrived() -> None:
     first, second, *_ = pauses(1000)
     assert race_end([first] * KEEP, 1000) == first
-    assert race_end([1] * (KEEP - 1) + [first + 0.5], 1000) == second
-    assert race_end([1] * (KEEP - 1), 1000) == 1000
+    assert race_end([first] * (KEEP - 1) + [first + 0.5], 1000) == second
+    assert race_end([], 1000) == 1000
 
 
-def test_the_four_best_of_every_round_are_known_exactly() -> None:
-    """Among all runs up to a round, as they would have ended if nobody had cut them."""
+def test_a_race_ends_where_the_first_to_arrive_is_well_behind() -> None:
+    first, second, third, *_ = pauses(1000)
+    assert race_end([first / 1.5], 1000) == first
+    assert race_end([first], 1000) == second
+    assert race_end([second, second / 1.4], 1000) == third
+    assert race_end([900.0], 1000) == 1000
+
+
+def test_the_best_of_every_round_are_known_exactly() -> None:
+    """Among all runs up to a round, as they would have ended uncut: four, if not much slower than the first."""
     declaration = make_declaration(("momentum",), trials=24)
     guided = Guided(declaration, finish(declaration))
     for cell in declaration.cells:
         trials = [guided.trials[Key(*cell, number)] for number in range(24)]
         truth = [steps_of(trial.key, dict(trial.settings), trial.seed) for trial in trials]
         assert any(trial.status == "pruned" for trial in trials)
+        raced = 1.5 * min(truth[: rounds_of(24)[0]])
         for rounds in range(1, len(rounds_of(24)) + 1):
             count = sum(rounds_of(24)[:rounds])
             known = guided.known(cell, rounds)
-            assert known[:KEEP] == sorted(truth[:count])[:KEEP]
+            best = [steps for steps in sorted(truth[:count])[:KEEP] if steps <= raced]
+            assert best
+            assert known[: len(best)] == best
             assert set(known) <= set(truth)
 
 
@@ -263,10 +274,10 @@ def test_a_run_of_the_plain_optimizer_is_one_of_the_averaged_and_of_momentum_at_
 
 def test_what_an_average_met_counts_even_where_the_run_was_cut() -> None:
     declaration = make_declaration(("sgd", "sgd+ema"), sizes=(8,), trials=12)
-    first = pauses(BUDGET)[0]
-    arrived = [make_trial(Key("sgd", 8, number), "reached", first, plain=10.0 + number) for number in range(KEEP - 1)]
+    first, second, *_ = pauses(BUDGET)
+    arrived = [make_trial(Key("sgd", 8, number), "reached", first, plain=first - number) for number in range(KEEP - 1)]
     late = make_trial(Key("sgd", 8, KEEP - 1), "reached", 900, plain=800.0, window_0=first - 0.5)
-    assert Guided(declaration, [*arrived, late]).horizon(Cell("sgd", 8), 0) > 800
+    assert Guided(declaration, [*arrived, late]).horizon(Cell("sgd", 8), 0) == second
     fourth = make_trial(Key("sgd", 8, KEEP), "reached", first, plain=first - 0.25)
     guided = Guided(declaration, [*arrived, late, fourth])
     assert guided.horizon(Cell("sgd", 8), 0) == first
@@ -331,7 +342,7 @@ def test_a_finalist_that_breaks_early_is_not_taken_for_a_fast_one(trials: list[T
 
 def test_precision_gives_fewer_or_more_seeds() -> None:
     counts = {}
-    for precision in (0.3, 0.05, 1e-4):
+    for precision in (0.3, 0.03, 1e-4):
         declaration = make_declaration(("sgd",), sizes=(64,), trials=8, seeds=5, precision=precision)
         kept = finish(declaration, workers=4)
         guided = Guided(declaration, kept)
@@ -342,7 +353,7 @@ def test_precision_gives_fewer_or_more_seeds() -> None:
         if len(reports) < MOST_SEEDS:
             assert (half_width(reports) or 1) <= precision
             assert len(reports) == LEAST_SEEDS or (half_width(reports[:-1]) or 1) > precision
-    assert counts[0.3] == LEAST_SEEDS < counts[0.05] < counts[1e-4] == MOST_SEEDS
+    assert counts[0.3] == LEAST_SEEDS < counts[0.03] < counts[1e-4] == MOST_SEEDS
 
 
 def test_a_seed_that_misses_ends_the_search_for_precision() -> None:
@@ -384,7 +395,7 @@ def test_endless_seeds_go_to_the_widest_interval() -> None:
     guided = Guided(declaration, kept)
     assert all(guided.complete(cell) for cell in declaration.cells)
     counts = {cell.batch_size: len(guided.reports(cell)) for cell in declaration.cells}
-    assert counts[64] == 3
+    assert counts[64] <= 4  # one more may start while the first seeds of the other are running
     assert counts[8] >= 20
     more = make_queue(declaration, kept, endless=True)
     tasks = [more.take() for _ in range(4)]

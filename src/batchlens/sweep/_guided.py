@@ -30,7 +30,9 @@ LEAST_SEEDS, MOST_SEEDS = 5, 64
 # How many of the best trials of a cell are known exactly.
 KEEP = 4
 # Trials of a first race wait for one another from this step on, and again after it has grown by this much.
-_FIRST_PAUSE, _PAUSE_GROWTH = 16, 2.25
+_FIRST_PAUSE, _PAUSE_GROWTH = 16, 1.5
+# A race is over at this multiple of the fewest steps: what arrives later tells the surface no more than its absence.
+_RACE = 1.5
 # Which part of the trials are Sobol's, and how many rounds share the rest.
 _SOBOL, _GUIDED_ROUNDS = 0.42, 4
 # A finalist, and one that reports, is given up at this multiple of the best steps of the search.
@@ -53,7 +55,7 @@ def pauses(budget: int) -> list[int]:
     """The wide rungs at which the trials of a race wait for one another.
 
     >>> pauses(200)
-    [21, 51, 119]
+    [21, 33, 51, 79, 119, 180]
     """
     found, step, due = [], 0, float(_FIRST_PAUSE)
     while (step := next_wide_rung(step)) < budget:
@@ -324,8 +326,9 @@ def _rung_beyond(limit: int) -> int:
 
 
 def race_end(taken: Sequence[float], budget: int) -> int:
-    """The pause by which enough trials had arrived, or the budget."""
+    """The pause by which enough trials had arrived or the first of them was well behind, or the budget."""
+    over = _RACE * min(taken, default=math.inf)
     for pause in pauses(budget):
-        if sum(steps <= pause for steps in taken) >= KEEP:
+        if pause >= over or sum(steps <= pause for steps in taken) >= KEEP:
             return pause
     return budget

@@ -54,7 +54,9 @@ def main() -> None:
     from batchlens.sweep._executors.job import (
         run_job,  # torch takes seconds to load, and the coordinator may end meanwhile
     )
+    from batchlens.training._memory import keep_freed_memory
 
+    keep_freed_memory()
     _send(answers, {"ready": True})
     while not orders.stopping:
         job = orders.jobs.get()
