@@ -27,7 +27,7 @@ PALETTE = (BLUE, RED, GREEN, PURPLE, OCHRE)
 _LABEL_GAP = 0.048
 # How far a logarithmic axis reaches beyond what it shows, as a factor.
 _MARGIN = 1.6
-_MARKERS = ("o", "s", "D", "P")
+_OWN_MARKERS = ("D", "P", "^", "v")
 
 _STYLE: Any = {
     "axes.edgecolor": FOREGROUND,
@@ -180,20 +180,31 @@ def positive(values: "Iterable[float | None]") -> list[float]:
     return [value for value in values if value is not None and value > 0]
 
 
+# Colour and marker of the usual optimizers: the same in every figure of every page.
+_LOOKS = {
+    "sgd": (BLUE, "o"), "momentum": (RED, "o"), "nesterov": (RED, "s"),
+    "adam": (PURPLE, "o"), "adam_no_momentum": (PURPLE, "s"), "adamw": (OCHRE, "o"), "muon": (OCHRE, "s"),
+    "kfac": (GREEN, "o"), "kfac_no_momentum": (GREEN, "s"),
+}  # fmt: skip
+
+
 def look_of(optimizer: str, optimizers: Sequence[str]) -> tuple[str, str, str]:
-    """Colour, line style and marker: the base optimizer by colour, then by marker; averaging dashed.
+    """Colour, line style and marker of an optimizer; averaging is dashed.
 
     Arguments:
         optimizer: whose look it is.
-        optimizers: all that are shown, so that an optimizer looks the same in every figure of a page.
+        optimizers: all that are shown: those of one's own have looks by their order.
 
     >>> look_of("sgd+ema", ["momentum", "sgd+ema", "sgd"])
-    ('#D55E00', '--', 'o')
+    ('#0072B2', '--', 'o')
     """
-    bases = list(dict.fromkeys(map(base_of, optimizers)))
-    place = bases.index(base_of(optimizer))
-    marker = _MARKERS[place // len(PALETTE) % len(_MARKERS)]
-    return PALETTE[place % len(PALETTE)], "--" if is_averaged(optimizer) else "-", marker
+    style, base = "--" if is_averaged(optimizer) else "-", base_of(optimizer)
+    if base in _LOOKS:
+        colour, marker = _LOOKS[base]
+        return colour, style, marker
+    own = [name for name in dict.fromkeys(map(base_of, optimizers)) if name not in _LOOKS]
+    place = own.index(base)
+    return PALETTE[place % len(PALETTE)], style, _OWN_MARKERS[place // len(PALETTE) % len(_OWN_MARKERS)]
 
 
 def power_colour(power: float, powers: Iterable[float]) -> str:
