@@ -1,11 +1,15 @@
 """The whole way on digits: range test, reference, measurement, curves, page, command line."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 import batchlens as bl
+from batchlens.prediction import _reference
+from batchlens.prediction._reference import Plan, Referred
+from tests.prediction.making import make_measurement, make_reference
 from tests.program import run
 
 
@@ -34,6 +38,40 @@ def test_confirming_trains_cells(prediction: bl.Prediction) -> None:
     (cell,) = found.confirmed
     assert cell.optimizer == "sgd"
     assert cell.steps is None or cell.steps > 0
+
+
+def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch) -> Referred:
+    """A reference whose range test says 1, on a network whose top curvature is 3."""
+
+    def run_at(plan: Plan, rate: float, tell: object) -> Referred:
+        if rate > 0.9:
+            return Referred(rate, 20, math.nan, None, "diverged", True)
+        reference = make_reference()
+        return Referred(rate, reference.steps[-1], 0.1, make_measurement(reference, top=3.0))
+
+    monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 1.0)
+    monkeypatch.setattr(_reference, "_run_at", run_at)
+    workload = bl.find_workload("digits")
+    plan = Plan(workload, 64, rate, "train-loss", 0.1, 0, None, {})
+    return _reference.run_reference(plan, lambda *_: None)
+
+
+def test_a_rate_that_is_too_fast_gives_way_to_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 diverges, 2/3 has a sharpness of 2 and 4/9 one of 4/3."""
+    assert run_with_rate(None, monkeypatch).learning_rate == pytest.approx(4 / 9)
+
+
+def test_a_rate_that_was_asked_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_with_rate(0.8, monkeypatch).learning_rate == 0.8
+
+
+def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:
+    first, again = (
+        bl.predict("digits", target_on="train-loss", target=0.3, optimizers=["sgd"], batch_sizes=[16, 64, 256],
+                   out=tmp_path / "kept.json", learning_rate=rate)
+        for rate in (0.5, None)
+    )  # fmt: skip
+    assert again.reference == first.reference
 
 
 def test_a_missed_target_is_not_identifiable() -> None:

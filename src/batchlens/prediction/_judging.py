@@ -6,7 +6,7 @@ from batchlens.curvature.measurement import Measurement, Moment
 from batchlens.prediction._model import Reference
 
 # Learning rate times top curvature beyond which the run is at the edge of stability.
-_MOST_SHARPNESS = 1.9
+MOST_SHARPNESS = 1.9
 # Halves of the data may differ in top curvature by this factor, and the gradient variance may have this error.
 _MOST_APART, _MOST_VARIANCE_ERROR = 1.3, 0.2
 # A target counts as met within this factor: losses may have been measured on other examples.
@@ -25,9 +25,9 @@ def reasons_against(reference: Reference, measurement: Measurement, top: float) 
             "longer, or choose an easier target"
         )
     sharpness = reference.learning_rate * top / (1 + reference.momentum)
-    if sharpness > _MOST_SHARPNESS:
+    if sharpness > MOST_SHARPNESS:
         yield (
-            f"learning rate times top curvature is {sharpness:.2f}, above {_MOST_SHARPNESS}, the edge of stability: "
+            f"learning rate times top curvature is {sharpness:.2f}, above {MOST_SHARPNESS}, the edge of stability: "
             "use a smaller learning rate"
         )
     yield from _doubts(last)

@@ -3,9 +3,8 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.optimizers import base_of, is_averaged
 from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
+from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Reading
 from batchlens.scaling._critical import DEFINITIONS, reached, read_curves
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
 
-# Late and early moments of a run, as parts of its steps.
-_LATE, _EARLY = 0.75, 0.45
 # How many times the measured numbers are drawn anew, and the normal quantile of a 90% interval.
 _DRAWS, _REACH = 8, 1.645
 # A batch size is nearly free while it needs at most this part more examples.
@@ -248,7 +246,7 @@ def predict_from(
     reference = _reference(loss_curve, batch_size, learning_rate, momentum, target)
     names = [require_choice("optimizers", name, list(READINGS)) for name in require_sequence("optimizers", optimizers)]
     sizes = [require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)]
-    numbers = _Measured.of(measurement, reference.steps[-1])
+    numbers = Measured.of(measurement, reference.steps[-1])
     reasons = tuple(reasons_against(reference, measurement, numbers.top))
     last = measurement.moments[-1]
     scales = (
@@ -280,34 +278,6 @@ def predict_from(
     return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
 
 
-class _Measured(NamedTuple):
-    """What a measurement says of a run: numbers, and the errors of their logarithms."""
-
-    top: float
-    top_error: float
-    early: float | None
-    variance: float
-    variance_error: float
-
-    @classmethod
-    def of(cls, measurement: Measurement, steps: int) -> "_Measured":
-        moments = measurement.moments
-        tops = dict(measurement.top_curvatures) | {moment.step: moment.top_curvature.value for moment in moments}
-        late = [top for step, top in tops.items() if step >= _LATE * steps] or [moments[-1].top_curvature.value]
-        early = [top for step, top in tops.items() if 0 < step <= _EARLY * steps]
-        logs = np.log(late)
-        value, error, _ = moments[-1].top_curvature
-        scatter = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.25
-        variance, variance_error, _ = moments[-1].gradient_variance
-        return cls(
-            top=math.exp(float(logs.mean())),
-            top_error=math.hypot(scatter, error / value),
-            early=median(early) if early else None,
-            variance=variance,
-            variance_error=variance_error / variance,
-        )
-
-
 def _reference(
     loss_curve: Sequence[tuple[int, float]], batch_size: int, learning_rate: float, momentum: float, target: float
 ) -> Reference:
@@ -331,7 +301,7 @@ def _reference(
     )
 
 
-def _fit(reference: Reference, numbers: _Measured, seed: int) -> list[Model]:
+def _fit(reference: Reference, numbers: Measured, seed: int) -> list[Model]:
     """The model of the numbers as measured, then those of numbers drawn anew."""
     models = [fit_model(reference, numbers.top, numbers.variance, numbers.early)]
     random = np.random.default_rng(seed)
@@ -363,7 +333,8 @@ def _predict(name: str, models: Sequence[Model], sizes: Sequence[int], target: f
 
 
 def _curve_of(model: Model, reading: Reading, sizes: Sequence[int], target: float) -> ScalingCurve:
-    problem = model.problem(reading.early)
+    noisier = replace(model, variance=reading.noise * model.variance)
+    problem = noisier.problem(reading.early)
     return scaling_curve(problem, reading.family, sizes, target - model.floor, reading.power)
 
 
