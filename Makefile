@@ -11,7 +11,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce evidence curvature docs test slow integrations attack versions same check format bench lock clean
+.PHONY: help setup reproduce evidence predictions curvature docs test slow integrations attack versions same check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies on
 evidence: $(VENV)/.dev ## Measure what is missing of evidence/, for hours (SWEEP=digits WORKERS=2 TIME_BUDGET=3600)
 	nice -n 19 $(BIN)/python -m evidence.run --workers $(or $(WORKERS),2) $(if $(SWEEP),--sweep $(SWEEP)) \
 		$(if $(TIME_BUDGET),--time-budget $(TIME_BUDGET))
+
+predictions: $(VENV)/.dev ## Predict every sweep of evidence/ from one run each (SWEEP=digits: that one, again)
+	$(BIN)/python -m evidence.predict_run $(if $(SWEEP),--sweep $(SWEEP))
 
 curvature: $(VENV)/.dev ## Measure what is missing of the curvature of five networks, and write the page about them
 	$(BIN)/python -m evidence.curvature_run --page report/curvature

@@ -1,5 +1,6 @@
 """The paper's claims on networks: numbers, formulas, verdicts and the page, on a committed sweep of digits."""
 
+import json
 import math
 import shutil
 import tomllib
@@ -13,11 +14,11 @@ import batchlens as bl
 from batchlens.errors import BatchlensError
 from batchlens.report import _paper
 from batchlens.report._evidence import numbers as numbers_module
-from batchlens.report._evidence.figures import averaging_ratio_data, side_by_side_data
+from batchlens.report._evidence.figures import averaging_ratio_data, predicted_data, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
 from batchlens.report._evidence.judging import claim_codes, judge_claim, part_codes
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers
-from batchlens.report._evidence.page import claims_data, cost_rows, critical_rows
+from batchlens.report._evidence.page import claims_data, cost_rows, critical_rows, plan_network_panels
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves
@@ -52,6 +53,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def evidence(folder: Path) -> Evidence:
     return read_evidence(folder)
+
+
+def make_prediction(optimizer: str) -> dict[str, object]:
+    points = [{"batch_size": size, "steps": 10.0, "interval": [5.0, 20.0]} for size in (8, 7)]
+    return {"optimizer": optimizer, "critical_batch_sizes": [{"definition": "fit", "value": 50.0}], "points": points}
+
+
+def test_a_prediction_stands_beside_what_the_sweep_measured(evidence: Evidence) -> None:
+    sweep = evidence.measured["digits"]
+    data = predicted_data({"curves": [make_prediction("sgd"), make_prediction("lion")]}, sweep)
+    assert list(data["optimizer"]) == ["sgd", "sgd"]
+    curve = sweep.curves()["sgd"]
+    assert data["measured"][0] == curve.steps[curve.batch_sizes.index(8)]
+    assert math.isnan(data["measured"][1])
+    assert list(data["low"]) == [5.0, 5.0]
+
+
+def test_predictions_are_read_with_the_folder(folder: Path, study: Study, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "predictions").mkdir()
+    file = tmp_path / "predictions" / "digits.json"
+    file.write_text(json.dumps({"curves": [make_prediction("sgd")]}), encoding="utf-8")
+    found = read_evidence(tmp_path)
+    plans = {plan.title: len(data) for plan, data in plan_network_panels(study, found)}
+    assert plans["Predicted from one run"] == 2
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(BatchlensError, match=r"digits\.json cannot be read"):
+        read_evidence(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, l
 from batchlens.optimizers import averaged
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percentiles
 from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._prediction.figures import draw_steps
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import reached
 from batchlens.scaling._hyperbola import fit_curves
@@ -26,6 +27,8 @@ from batchlens.sweep.results import SweepResult
 THEORY = "theory"
 # What the theory shows beside each optimizer: a family, and the power nearest to what the optimizer achieves.
 _IN_THEORY = {"sgd": ("sgd", 0.0), "momentum": ("momentum", 0.0), "adam": ("momentum", 0.5), "kfac": ("momentum", 0.75)}
+# Whose predictions are drawn.
+_PREDICTED = ("sgd", "momentum", "kfac")
 _COLUMNS = 3
 _SIZE = (3.4, 3.0)
 
@@ -108,6 +111,37 @@ def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, t
         axis.set_minor_formatter(NullFormatter())
     ax.set_title(place, fontsize=10, loc="left")
     ax.grid(True)
+
+
+def predicted_data(document: Mapping[str, Any], sweep: SweepResult) -> pd.DataFrame:
+    """What one run predicted of every optimizer, with the interval's ends, and what the sweep measured."""
+    curves = sweep.curves()
+    measured = {
+        (name, size): steps
+        for name, curve in curves.items()
+        for size, steps in zip(curve.batch_sizes, curve.steps, strict=True)
+    }
+    return frame_of(
+        {
+            "optimizer": curve["optimizer"],
+            "batch_size": point["batch_size"],
+            "steps": point["steps"],
+            "low": (point["interval"] or (None, None))[0],
+            "high": (point["interval"] or (None, None))[1],
+            "critical_batch_size": next(
+                entry["value"] for entry in curve["critical_batch_sizes"] if entry["definition"] == "fit"
+            ),
+            "measured": measured.get((curve["optimizer"], point["batch_size"])),
+        }
+        for curve in document["curves"]
+        if curve["optimizer"] in curves
+        for point in curve["points"]
+    )
+
+
+def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:
+    """The optimizers whose curves lie apart; the others are in the numbers."""
+    draw_steps(ax, data[data["optimizer"].isin(_PREDICTED)], _PREDICTED)
 
 
 def averaging_ratio_data(sweep: SweepResult) -> pd.DataFrame:

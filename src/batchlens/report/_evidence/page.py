@@ -1,6 +1,6 @@
 """The networks' part of the page: figures of every sweep, verdicts, critical batch sizes, and what it all cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -11,7 +11,9 @@ import pandas as pd
 from batchlens.report._evidence.figures import (
     averaging_ratio_data,
     draw_averaging_ratio,
+    draw_predicted,
     draw_side_by_side,
+    predicted_data,
     side_by_side_data,
 )
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
@@ -47,12 +49,13 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
     )
     yield together, together.data(None)
     for number, (name, sweep) in enumerate(evidence.measured.items(), start=_FIRST + 1):
-        shown = [(plan, plan.data(sweep)) for plan in _plans(name, sweep)]
+        plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}))
+        shown = [(plan, plan.data(sweep)) for plan in plans]
         for letter, (plan, frame) in zip("abcdefgh", [pair for pair in shown if len(pair[1])], strict=False):
             yield replace(plan, number=f"{number}{letter}"), frame
 
 
-def _plans(name: str, sweep: SweepResult) -> list[PanelPlan[SweepResult]]:
+def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list[PanelPlan[SweepResult]]:
     """Of one sweep; averaged optimizers have a figure of their own."""
     optimizers, target = sweep.declaration.optimizers, target_words(sweep.declaration)
     again = f" Measured again by: make evidence SWEEP={name}."
@@ -66,6 +69,17 @@ def _plans(name: str, sweep: SweepResult) -> list[PanelPlan[SweepResult]]:
             f"{name}-steps",
             figures.plain_steps_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),
+            part=part,
+        ),
+        PanelPlan(
+            "",
+            "Predicted from one run",
+            "",
+            "Lines with 90% bands are predicted from one run with plain SGD and what was measured on it; stars are "
+            f"what the sweep measured. Dashed: critical batch sizes. Again by: make predictions SWEEP={name}.",
+            f"{name}-predicted",
+            partial(predicted_data, prediction),
+            draw_predicted,
             part=part,
         ),
         PanelPlan(

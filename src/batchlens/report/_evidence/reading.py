@@ -1,11 +1,13 @@
 """An evidence folder: what was declared, what has been measured of it, and the claims.
 
-Sweeps are NAME.sqlite; what was measured of curvature is curvature/WORKLOAD.json.
+Sweeps are NAME.sqlite; what was measured of curvature is curvature/WORKLOAD.json; what one run predicted of a sweep is
+predictions/NAME.json, a document as `batchlens predict --json` prints it.
 """
 
+import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,7 @@ class Evidence:
     sweeps: tuple[Declared, ...]
     document: Mapping[str, Any]
     curvature: tuple[Measurement, ...] = ()
+    predictions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def measured(self) -> dict[str, SweepResult]:
@@ -99,4 +102,13 @@ def read_evidence(folder: Path) -> Evidence:
         for sweep in documents[DECLARATIONS]["sweeps"]
     )
     curvature = tuple(map(read_measurement, sorted((folder / "curvature").glob("*.json"))))
-    return Evidence(folder, sweeps, documents[CLAIMS], curvature)
+    predictions = {path.stem: _read_json(path) for path in sorted((folder / "predictions").glob("*.json"))}
+    return Evidence(folder, sweeps, documents[CLAIMS], curvature, predictions)
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BatchlensError(f"{path} cannot be read: {error}") from None
+    return document
