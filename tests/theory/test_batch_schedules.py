@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import batchlens as bl
 from batchlens.theory._batch_course import share_out
-from batchlens.theory._kernels.batch_path import momentum_batch_path, sgd_batch_path
+from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._lanes import into_lanes
 from tests.reference import Setting, path_by_steps
 
@@ -37,9 +37,9 @@ def test_gradients_agree_with_finite_differences_of_single_steps(momentum: float
     rates, batches, lengths = np.array([0.3, 0.2, 0.05]), np.array([3.0, 7.0, 40.0]), [5, 1, 12]
     lanes = into_lanes(SMALL, power, 1.0)
     if momentum:
-        found = momentum_batch_path(*lanes, rates, momentum, 1 / batches, np.array(lengths))
+        found = momentum_path(*lanes, rates, momentum, 1 / batches, np.array(lengths))
     else:
-        found = sgd_batch_path(*lanes, rates, 1 / batches, np.array(lengths))
+        found = sgd_path(*lanes, rates, 1 / batches, np.array(lengths))
     assert found[0] == pytest.approx(stepped_risk(rates, batches, lengths, momentum, power), rel=1e-11)
     for j in range(3):
         up, down = rates.copy(), rates.copy()
@@ -60,7 +60,7 @@ def test_gradients_agree_with_finite_differences_of_single_steps(momentum: float
 
 def test_the_slope_by_momentum_agrees_with_finite_differences() -> None:
     rates, batches, lengths = np.array([0.3, 0.2, 0.05]), np.array([3.0, 7.0, 40.0]), [5, 1, 12]
-    found = momentum_batch_path(*into_lanes(SMALL, 0.0, 1.0), rates, 0.6, 1 / batches, np.array(lengths))
+    found = momentum_path(*into_lanes(SMALL, 0.0, 1.0), rates, 0.6, 1 / batches, np.array(lengths))
     ends = [stepped_risk(rates, batches, lengths, momentum, 0.0) for momentum in (0.6 - 1e-5, 0.6 + 1e-5)]
     assert found[1][-1] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-6)
 

@@ -16,7 +16,7 @@ import batchlens as bl
 from batchlens._shapes import SHAPES
 from batchlens.theory._course import split_evenly
 from batchlens.theory._kernels.path import momentum_path, sgd_path
-from batchlens.theory._lanes import into_lanes
+from batchlens.theory._lanes import Lanes, into_lanes
 from tests.dense_search import paper_problem
 from tests.reference import Setting, path_by_steps
 
@@ -47,6 +47,16 @@ def constant_steps(family: str, batch_size: float, power: float = 0.0, problem: 
 # ---------------------------------------------------------------------------------------------
 # Gradients
 # ---------------------------------------------------------------------------------------------
+
+
+def sgd_slopes(lanes: Lanes, rates: Floats, lengths: Ints) -> tuple[float, Floats]:
+    """Risk and gradient by the rates, at the batch size of the lanes."""
+    return sgd_path(*lanes, rates, np.ones(lengths.size), lengths)[:2]
+
+
+def momentum_slopes(lanes: Lanes, rates: Floats, momentum: float, lengths: Ints) -> tuple[float, Floats]:
+    """Risk and gradient by the rates and momentum, at the batch size of the lanes."""
+    return momentum_path(*lanes, rates, momentum, np.ones(lengths.size), lengths)[:2]
 
 
 def stepped_risk(rates: Floats, momentum: float, lengths: Ints, power: float, batch_size: float) -> float:
@@ -84,7 +94,7 @@ def draw_path(seed: int) -> tuple[Floats, float, Ints, float, float]:
 @pytest.mark.parametrize("seed", range(12))
 def test_gradient_of_plain_sgd(seed: int) -> None:
     rates, _, lengths, power, batch_size = draw_path(seed)
-    risk, gradient = sgd_path(*into_lanes(SMALL, power, batch_size), rates, lengths)
+    risk, gradient = sgd_slopes(into_lanes(SMALL, power, batch_size), rates, lengths)
     assert risk == pytest.approx(stepped_risk(rates, 0.0, lengths, power, batch_size), rel=1e-11)
     expected = [slope(rates, 0.0, lengths, power, batch_size, j) for j in range(rates.size)]
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8 * np.abs(gradient).max())
@@ -93,7 +103,7 @@ def test_gradient_of_plain_sgd(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_gradient_with_momentum(seed: int) -> None:
     rates, momentum, lengths, power, batch_size = draw_path(seed)
-    risk, gradient = momentum_path(*into_lanes(SMALL, power, batch_size), rates, momentum, lengths)
+    risk, gradient = momentum_slopes(into_lanes(SMALL, power, batch_size), rates, momentum, lengths)
     assert risk == pytest.approx(stepped_risk(rates, momentum, lengths, power, batch_size), rel=1e-11)
     expected = [slope(rates, momentum, lengths, power, batch_size, j) for j in range(rates.size + 1)]
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8 * np.abs(gradient).max())
@@ -102,8 +112,8 @@ def test_gradient_with_momentum(seed: int) -> None:
 def test_momentum_0_is_plain_sgd() -> None:
     rates, _, lengths, power, batch_size = draw_path(5)
     lanes = into_lanes(SMALL, power, batch_size)
-    plain, gradient = sgd_path(*lanes, rates, lengths)
-    risk, longer = momentum_path(*lanes, rates, 0.0, lengths)
+    plain, gradient = sgd_slopes(lanes, rates, lengths)
+    risk, longer = momentum_slopes(lanes, rates, 0.0, lengths)
     assert risk == pytest.approx(plain, rel=1e-13)
     np.testing.assert_allclose(longer[:-1], gradient, rtol=1e-11)
 
@@ -113,7 +123,7 @@ def test_a_piece_may_stand_still() -> None:
     for momentum in (0.0, 0.9):
         lanes = into_lanes(SMALL, 0.0, 4.0)
         risk, gradient = (
-            momentum_path(*lanes, rates, momentum, lengths) if momentum else sgd_path(*lanes, rates, lengths)
+            momentum_slopes(lanes, rates, momentum, lengths) if momentum else sgd_slopes(lanes, rates, lengths)
         )
         assert risk == pytest.approx(stepped_risk(rates, momentum, lengths, 0.0, 4.0), rel=1e-12)
         width = 1e-5
@@ -205,7 +215,7 @@ def test_no_other_start_ends_lower(power: float, batch_size: int, steps: int, pi
     lengths = split_evenly(steps, pieces)
 
     def objective(logs: Floats) -> tuple[float, Floats]:
-        risk, gradient = sgd_path(*lanes, np.exp(logs), lengths)
+        risk, gradient = sgd_slopes(lanes, np.exp(logs), lengths)
         return math.log(risk), gradient * np.exp(logs) / risk
 
     highest = math.log(2.0)

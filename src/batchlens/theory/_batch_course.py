@@ -16,7 +16,7 @@ import numpy as np
 
 from batchlens._arrays import FloatArray, IntArray
 from batchlens.theory._course import Course, Plan
-from batchlens.theory._kernels.batch_path import momentum_batch_path, sgd_batch_path
+from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._lanes import Lanes, into_lanes
 from batchlens.theory._search import excess_of, fewest_steps
 from batchlens.theory.bounds import lower_bound_steps
@@ -54,8 +54,8 @@ class BatchCourse(Course):
     ) -> tuple[float, FloatArray, FloatArray]:
         """Final risk, its gradient by the learning rates (and by momentum), and by every 1 / B."""
         if self.momentum == 0.0:
-            return sgd_batch_path(*self.lanes, rates, 1.0 / batches, lengths)
-        return momentum_batch_path(*self.lanes, rates, momentum, 1.0 / batches, lengths)
+            return sgd_path(*self.lanes, rates, 1.0 / batches, lengths)
+        return momentum_path(*self.lanes, rates, momentum, 1.0 / batches, lengths)
 
     def batches(self, rates: FloatArray, momentum: float, lengths: IntArray) -> FloatArray:
         """The best batch sizes for given learning rates."""

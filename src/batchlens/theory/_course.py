@@ -252,8 +252,8 @@ class Course:
     def risk(self, rates: FloatArray, momentum: float, lengths: IntArray) -> tuple[float, FloatArray]:
         """Final risk, and its gradient by the learning rates (and by momentum, where that is not 0)."""
         if self.momentum == 0.0:
-            return sgd_path(*self.lanes, rates, lengths)
-        return momentum_path(*self.lanes, rates, momentum, lengths)
+            return sgd_path(*self.lanes, rates, np.ones(lengths.size), lengths)[:2]
+        return momentum_path(*self.lanes, rates, momentum, np.ones(lengths.size), lengths)[:2]
 
 
 def split_evenly(steps: int, pieces: int) -> IntArray:

@@ -1,10 +1,12 @@
-"""Final risk of a learning-rate schedule and its exact gradient, by the adjoint method.
+"""Final risk of a schedule of learning rates and batch sizes, and its exact gradient by both, by the adjoint method.
 
 Notation as in `maps`.  Start and noise move alike here: M is a coordinate's second moment, weighted so that its first
-entry is the coordinate's risk, and a piece maps M to C^n M C^nT + N Q(n), N the noise's weight.  Maps are doubled
-together with their derivatives with respect to the rate a (suffix a) and to momentum (suffix b); then the sensitivity
-of the final risk to M is carried back, piece by piece.  Plain SGD needs one number where momentum needs three, and has
-kernels of its own.  An update is a row (kick, carry and their slopes in momentum), see `update`.  Lanes as in `quick`.
+entry is the coordinate's risk, and a piece maps M to C^n M C^nT + N Q(n) / B, N the noise's weight at a batch of one.
+Maps are doubled together with their derivatives with respect to the rate a (suffix a) and to momentum (suffix b); then
+the sensitivity of the final risk to M is carried back, piece by piece.  The final risk is linear in 1 / B, and its
+slope by 1 / B_j is what the noise of piece j comes to at the end, at a batch of one.  Plain SGD needs one number where
+momentum needs three, and has kernels of its own.  An update is a row (kick, carry and their slopes in momentum), see
+`update`.  Lanes as in `quick`.
 """
 
 import numpy as np
@@ -48,16 +50,18 @@ def sgd_path(
     start_weights: FloatArray,
     noise_weights: FloatArray,
     learning_rates: FloatArray,
+    inverse_batches: FloatArray,
     lengths: IntArray,
-) -> tuple[float, FloatArray]:
-    """Final risk of plain SGD and its gradient with respect to the learning rate of every piece."""
+) -> tuple[float, FloatArray, FloatArray]:
+    """Final risk of plain SGD, its gradient by the learning rate of every piece, and by every 1 / B."""
     pieces = lengths.size
-    gradient = np.zeros(pieces)
+    by_rate, by_inverse = np.zeros(pieces), np.zeros(pieces)
     total = 0.0
     work = np.empty((4, LANES))
     rates = np.empty(LANES)
     powers = np.empty((pieces, LANES))
     slopes = np.empty((pieces, LANES))
+    noises = np.empty((pieces, LANES))
     risks = np.empty(LANES)
     for first in range(0, curvature.size, LANES):
         for i in range(LANES):
@@ -66,6 +70,7 @@ def sgd_path(
             if lengths[j] == 0:
                 powers[j] = 1.0
                 slopes[j] = 0.0
+                noises[j] = 0.0
                 continue
             for i in range(LANES):
                 rates[i] = learning_rates[j] * curvature[first + i]
@@ -73,17 +78,22 @@ def sgd_path(
             for i in range(LANES):
                 a = rates[i]
                 gain = 2.0 * a * work[1, i] + a * a * work[3, i]
+                noise = noise_weights[first + i] * inverse_batches[j]
                 powers[j, i] = work[0, i]
-                slopes[j, i] = (work[2, i] * risks[i] + noise_weights[first + i] * gain) * curvature[first + i]
-                risks[i] = work[0, i] * risks[i] + noise_weights[first + i] * (a * a * work[1, i])
+                slopes[j, i] = (work[2, i] * risks[i] + noise * gain) * curvature[first + i]
+                noises[j, i] = noise_weights[first + i] * (a * a * work[1, i])
+                risks[i] = work[0, i] * risks[i] + noises[j, i] * inverse_batches[j]
         for i in range(LANES):
             total += risks[i]
             risks[i] = 1.0  # from here on: sensitivity of the final risk
         for j in range(pieces - 1, -1, -1):
+            rate_slope, inverse_slope = by_rate[j], by_inverse[j]  # two sums side by side, in registers
             for i in range(LANES):
-                gradient[j] += risks[i] * slopes[j, i]
+                rate_slope += risks[i] * slopes[j, i]
+                inverse_slope += risks[i] * noises[j, i]
                 risks[i] *= powers[j, i]
-    return total, gradient
+            by_rate[j], by_inverse[j] = rate_slope, inverse_slope
+    return total, by_rate, by_inverse
 
 
 @inlined
@@ -238,11 +248,12 @@ def momentum_path(
     noise_weights: FloatArray,
     learning_rates: FloatArray,
     momentum: float,
+    inverse_batches: FloatArray,
     lengths: IntArray,
-) -> tuple[float, FloatArray]:
-    """Final risk of momentum SGD; its gradient by every piece's learning rate, then by momentum."""
+) -> tuple[float, FloatArray, FloatArray]:
+    """Final risk of momentum SGD, its gradient by every learning rate and then by momentum, and by every 1 / B."""
     pieces = lengths.size
-    gradient = np.zeros(pieces + 1)
+    by_rate, by_inverse = np.zeros(pieces + 1), np.zeros(pieces)
     total = 0.0
     rates = np.empty(LANES)
     work = np.empty((21, LANES))
@@ -250,6 +261,7 @@ def momentum_path(
     moments = np.empty((pieces + 1, 3, LANES))
     senses = np.empty((3, LANES))
     slopes = np.empty((2, LANES))
+    weights = np.empty(LANES)
     kick, _, carry, _ = kick_and_carry(momentum, False)
     update = np.array((kick, carry, *kick_and_carry_slopes(momentum, False)))
     for first in range(0, curvature.size, LANES):
@@ -265,7 +277,7 @@ def momentum_path(
             for i in range(LANES):
                 c11, c12, c21, c22 = work[0, i], work[1, i], work[2, i], work[3, i]
                 m11, m12, m22 = moments[j, 0, i], moments[j, 1, i], moments[j, 2, i]
-                weight = noise_weights[first + i]
+                weight = noise_weights[first + i] * inverse_batches[j]
                 p11 = c11 * m11 + c12 * m12
                 p12 = c11 * m12 + c12 * m22
                 p21 = c21 * m11 + c22 * m12
@@ -279,8 +291,12 @@ def momentum_path(
             senses[1, i] = 0.0
             senses[2, i] = 0.0
         for j in range(pieces - 1, -1, -1):
-            _sense(maps[j], moments[j], noise_weights[first : first + LANES], senses, slopes)
             for i in range(LANES):
-                gradient[j] += slopes[0, i] * curvature[first + i]
-                gradient[pieces] += slopes[1, i]
-    return total, gradient
+                noise = senses[0, i] * maps[j, 4, i] + 2.0 * senses[1, i] * maps[j, 5, i] + senses[2, i] * maps[j, 6, i]
+                by_inverse[j] += noise_weights[first + i] * noise
+                weights[i] = noise_weights[first + i] * inverse_batches[j]
+            _sense(maps[j], moments[j], weights, senses, slopes)
+            for i in range(LANES):
+                by_rate[j] += slopes[0, i] * curvature[first + i]
+                by_rate[pieces] += slopes[1, i]
+    return total, by_rate, by_inverse
