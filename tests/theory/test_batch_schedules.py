@@ -15,6 +15,7 @@ import batchlens as bl
 from batchlens.theory._batch_course import share_out
 from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._lanes import into_lanes
+from batchlens.theory._search import fewest_steps
 from tests.reference import Setting, path_by_steps
 
 Floats = npt.NDArray[np.float64]
@@ -106,15 +107,15 @@ def test_the_risk_is_what_the_exact_engine_says() -> None:
     assert ramp.risk == pytest.approx(float(path[-1]), rel=1e-12)
 
 
-def two_piece_risk(rates: Floats, other: Floats, first: Floats, steps: int, examples: float) -> Floats:
-    """Of the paper's problem, by geometric series: `first` is the part of the examples in the first half."""
+def two_piece_risk(rates: Floats, other: Floats, first: Floats, examples: float, lengths: tuple[int, int]) -> Floats:
+    """Of the paper's problem, by geometric series: `first` is the part of the examples in the first piece."""
     h, n = PROBLEM.curvature, PROBLEM.count
-    start, noise, half = 0.5 * n * h * PROBLEM.initial, 0.5 * n * PROBLEM.noise / h, steps // 2
+    start, noise = 0.5 * n * h * PROBLEM.initial, 0.5 * n * PROBLEM.noise / h
     risks = np.broadcast_to(start, (*np.broadcast(rates, other, first).shape, h.size))
-    for eta, part in ((rates, first), (other, 1 - first)):
+    for eta, part, length in zip((rates, other), (first, 1 - first), lengths, strict=True):
         a = eta[..., None] * h
-        decay = (1 - a) ** (2 * half)
-        batch = part * examples / half
+        decay = (1 - a) ** (2 * length)
+        batch = part * examples / length
         risks = decay * risks + noise / batch[..., None] * a**2 * (1 - decay) / (1 - (1 - a) ** 2)
     return np.asarray(risks.sum(axis=-1))
 
@@ -124,15 +125,27 @@ def test_two_pieces_come_within_1_percent_of_a_dense_search(steps: int, examples
     found = bl.best_batch_schedule(PROBLEM, steps=steps, examples=examples, pieces=2)
     rates = np.geomspace(0.02, 1.999, 40)
     grid = np.meshgrid(rates, rates, np.linspace(0.02, 0.98, 49), indexing="ij")
-    dense = float(two_piece_risk(*grid, steps, examples).min())
+    dense = float(two_piece_risk(*grid, examples, (steps // 2, steps // 2)).min())
     assert found.risk <= dense * (1 + 1e-9)
     assert found.risk >= 0.99 * dense
+
+
+@pytest.mark.parametrize(("steps", "examples"), [(1000, 64_000.0), (6000, 1_500_000.0)])
+def test_fifty_pieces_do_better_than_two_of_any_lengths(steps: int, examples: float) -> None:
+    found = bl.best_batch_schedule(PROBLEM, steps=steps, examples=examples)
+    rates = np.geomspace(0.02, 1.999, 20)
+    grid = np.meshgrid(rates, rates, np.linspace(0.04, 0.96, 24), indexing="ij")
+    for switch in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.96):
+        lengths = round(switch * steps), steps - round(switch * steps)
+        assert found.risk <= float(two_piece_risk(*grid, examples, lengths).min())
 
 
 def test_the_fewest_steps_are_found_and_one_fewer_does_not_do() -> None:
     plan = bl.optimal_batch_schedule(PROBLEM, target=TARGET, examples=2_341_888, pieces=10)
     assert plan.risk <= TARGET
-    assert plan.examples <= 2_341_888 * (1 + 1e-9)
+    assert plan.least_examples <= plan.examples <= 2_341_888 * (1 + 1e-9)
+    assert bl.lower_bound_risk(PROBLEM, plan.least_examples, kind="bayes") <= plan.risk
+    assert bl.lower_bound_risk(PROBLEM, plan.least_examples - 1, kind="bayes") > plan.risk
     fewer = bl.best_batch_schedule(PROBLEM, steps=plan.steps - 1, examples=2_341_888, pieces=10)
     assert fewer.risk > TARGET
     assert plan.steps < bl.optimal_schedule(PROBLEM, 256, TARGET, pieces=10).steps
@@ -144,6 +157,32 @@ def test_the_fewest_examples_are_found() -> None:
     assert plan.risk == pytest.approx(TARGET, rel=1e-3)
     assert plan.risk <= TARGET * (1 + 1e-9)
     assert bl.best_batch_schedule(PROBLEM, steps=9148, examples=0.999 * plan.examples, pieces=10).risk > TARGET
+
+
+def test_a_risk_that_hardly_falls_any_more_is_searched_in_few_evaluations() -> None:
+    """Few examples: from 18,670 to 65,536 steps the least risk goes from 0.01 to 0.00995 only."""
+    evaluations = 0
+
+    def excess(steps: int) -> float:
+        nonlocal evaluations
+        evaluations += 1
+        return 0.0046 * ((18_669.5 / steps) ** 6 - 1)
+
+    assert fewest_steps(excess, 16_384, 65_536, excess(65_536)) == 18_670
+    assert evaluations <= 15
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.integers(0, 1000), st.integers(1, 50_000), st.integers(0, 50_000), st.floats(0.01, 20), st.floats(1e-4, 10))
+def test_the_search_finds_the_first_step_of_any_curve_that_falls(
+    low: int, more: int, beyond: int, exponent: float, scale: float
+) -> None:
+    first = low + more
+
+    def excess(steps: int) -> float:
+        return scale * math.expm1(exponent * math.log((first - 0.5) / steps))
+
+    assert fewest_steps(excess, low, first + beyond, excess(first + beyond)) == first
 
 
 def test_no_batch_is_larger_or_smaller_than_allowed() -> None:

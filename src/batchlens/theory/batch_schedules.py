@@ -68,6 +68,12 @@ learning rates from 2 to 0.209>
         return float(self.lengths @ self.batch_sizes)
 
     @property
+    def least_examples(self) -> int:
+        """That no learner reaches this risk without."""
+        problem = require_instance("problem", self.problem, NoisyQuadratic)
+        return lower_bound_steps(problem, 1.0, self.risk, kind="bayes")
+
+    @property
     def headline(self) -> str:
         """Steps, examples, risk, and from where to where batch size and learning rate go."""
         pieces = f"{self.lengths.size} piece{'s' * (self.lengths.size != 1)}"
@@ -112,8 +118,10 @@ learning rates from 2 to 0.209>
         return ax
 
     def as_document(self) -> dict[str, Any]:
-        """As a schedule, with batch sizes and examples."""
-        return super().as_document() | {"examples": self.examples, "batch_sizes": self.batch_sizes.tolist()}
+        """As a schedule, with batch sizes, examples, and the bound on these."""
+        least = None if self.problem is None else self.least_examples
+        added = {"examples": self.examples, "least_examples": least, "batch_sizes": self.batch_sizes.tolist()}
+        return super().as_document() | added
 
 
 def optimal_batch_schedule(
