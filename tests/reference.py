@@ -15,6 +15,7 @@ and the risk is 1/2 sum_i n_i h_i E[avg_i^2].
 * `risk_mp`: any number of steps, in as many digits as asked for.
 * `risk_by_steps`, `first_hit_by_steps`, `path_by_steps`: float64 covariances, one step at a time.
 * `monte_carlo_risk`: stochastic gradient descent with drawn noise.
+* `monte_carlo_adamw`: AdamW on one coordinate, with drawn noise.
 """
 
 from __future__ import annotations
@@ -312,6 +313,23 @@ def monte_carlo_risk(
         avg = setting.averaging * avg + (1 - setting.averaging) * theta
     losses = np.sum(h * avg**2, axis=1) / 2
     return float(losses.mean()), float(losses.std(ddof=1) / math.sqrt(n_repeats))
+
+
+def monte_carlo_adamw(
+    h: float, c: float, start: float, settings: dict[str, float], batch_size: float, n_repeats: int, seed: int
+) -> float:
+    """Mean of theta^2 after `settings["steps"]` steps of AdamW, as Loshchilov & Hutter (2019) write it."""
+    random = np.random.default_rng(seed)
+    theta, m, v = np.full(n_repeats, start), np.zeros(n_repeats), np.zeros(n_repeats)
+    rate, decay, epsilon = settings["learning_rate"], settings["weight_decay"], settings["epsilon"]
+    beta1, beta2 = settings["beta1"], settings["beta2"]
+    for step in range(1, round(settings["steps"]) + 1):
+        g = h * theta + math.sqrt(c / batch_size) * random.standard_normal(n_repeats)
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g**2
+        towards = m / (1 - beta1**step) / (np.sqrt(v / (1 - beta2**step)) + epsilon)
+        theta = theta - rate * (towards + decay * theta)
+    return float(np.mean(theta**2))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -35,15 +35,18 @@ def _entries() -> list[dict[str, Any]]:
 def model_error(rule: str, b0: float, b1: float, critical: float) -> str:
     """Steps lost on random noisy quadratics, of wide spectra, by a move like this one."""
     entry = _nearest(rule, "up" if b1 >= b0 else "down", max(b0, b1) / critical)
+    if entry is None:
+        return NOT_MEASURED
     lost = "more than 20 times the steps" if entry["most"] is None else f"{entry['most']:.1%} more steps"
     never = f"; {entry['never']:.0%} never arrive" if entry["never"] else ""
     return f"at most {lost} in 95% of 200 random quadratics{never}, up to {_part(entry['part'])} B_crit"
 
 
-def _nearest(rule: str, direction: str, part: float) -> dict[str, Any]:
-    """The first entry that reaches as far; the farthest where none does."""
+def _nearest(rule: str, direction: str, part: float) -> dict[str, Any] | None:
+    """The first entry that reaches as far; the farthest where none does; None where the rule was not measured."""
     known = _of(rule, direction, "wide")
-    return next((entry for entry in known if part <= entry["part"] * (1 + 1e-9)), known[-1])
+    far = (entry for entry in known if part <= entry["part"] * (1 + 1e-9))
+    return next(far, known[-1] if known else None)
 
 
 def _of(rule: str, direction: str, spectra: str) -> list[dict[str, Any]]:
@@ -57,6 +60,8 @@ def _part(part: float) -> str:
 
 def model_reach(rule: str) -> str:
     """How far a rule can be trusted on the random problems."""
+    if not _of(rule, "up", "near"):
+        return NOT_MEASURED
     part = reach_of(rule)
     if part is None:
         return "over 5% more steps at every batch size looked at"

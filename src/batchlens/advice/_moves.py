@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from batchlens._checks import require_number
-from batchlens.advice._measured_error import NOT_MEASURED, model_error, model_reach, published_error
+from batchlens.advice._measured_error import NOT_MEASURED, model_error, model_reach, published_error, reach_of
 from batchlens.advice._rules import RateRule, power, saturating
 from batchlens.optimizers import OPTIMIZERS, base_of
 
@@ -118,11 +118,6 @@ class Move:
         return "momentum" in self.settings and OPTIMIZERS[base_of(self.optimizer)].momentum == "adds"
 
     @property
-    def crosses(self) -> bool:
-        """Whether the critical batch size lies between."""
-        return self.critical is not None and min(self.b0, self.b1) < self.critical < max(self.b0, self.b1)
-
-    @property
     def steps_ratio(self) -> float:
         """Steps at the new batch size over steps at the old."""
         return 1 / self.kappa if self.critical is None else 1 / saturating(self.b0, self.b1, self.critical)
@@ -174,7 +169,7 @@ class Move:
     def _rate_words(self) -> tuple[str, str, str, str, str, str]:
         rule, formula = self.rule, self.rule.formula
         if self.adds:
-            formula = f"eta / (1 - momentum) as {formula}"
+            formula = f"eta / (1 - momentum) times {formula.removeprefix('eta ')}"
         if self.cap is not None and rule.name == "saturating":
             formula += f", at most 1.5 / h_max = {self.cap:.4g}"
         name = base_of(self.optimizer)
@@ -182,14 +177,18 @@ class Move:
             valid = f"gradients dominated by noise, {'below B_crit' if self.critical is None else 'any B'}"
             error = published_error(rule.name) if name in ("adam", "adamw") else NOT_MEASURED
         else:
-            valid = f"up to B_crit / {16 if self.adds or rule.name == 'linear' else 4}, with warm-up"
-            error = self._model_error(f"{'momentum: power' if self.adds else f'sgd: {self._model_rule}'}")
+            reach = reach_of(self.measured_rule)
+            valid = "not known" if reach is None else f"up to B_crit / {1 / reach:g}, with warm-up"
+            error = self._model_error(self.measured_rule)
         return rule.name, formula, valid, error, self._rate_beyond(), rule.source
 
     @property
-    def _model_rule(self) -> str:
+    def measured_rule(self) -> str:
+        """Under which name the rule of the learning rate was measured on the model, if it was."""
+        if self.adds and (self.rule.name == "saturating" or self.critical is None):
+            return "momentum: power"
         uncapped = self.rule.name == "saturating" and self.cap is None
-        return f"{self.rule.name}, uncapped" if uncapped else self.rule.name
+        return f"{'momentum' if self.adds else 'sgd'}: {self.rule.name}{', uncapped' * uncapped}"
 
     def _model_error(self, rule: str) -> str:
         if base_of(self.optimizer) not in ("sgd", "momentum", "nesterov"):
@@ -215,7 +214,7 @@ class Move:
         match name:
             case "momentum":
                 beyond = "momentum pays beyond B_crit: take the theory's"
-                error = self._model_error("momentum: power") if self.adds else NOT_MEASURED
+                error = self._model_error(self.measured_rule) if self.adds else NOT_MEASURED
                 return rule, formula, "up to B_crit / 16", error, beyond, "first order: Malladi 2022; batchlens"
             case "averaging":
                 valid = "learning rate by its own rule"
@@ -237,9 +236,10 @@ class Move:
 
     def _decay_words(self) -> tuple[str, str, str, str, str, str]:
         beyond = "grows with kappa alone: watch that eta lambda stays below 1"
+        formula = "lambda kappa eta0/eta1: B / (eta lambda D) kept"
         return (
             "timescale",
-            "lambda kappa eta0/eta1: B / (eta lambda D) kept",
+            f"{formula}, eta / (1 - momentum) for eta" if self.adds else formula,
             "decoupled decay, same number of examples",
             "at one eta, best lambda linear in B for given N and D, 111M to 3.3B (published)",
             beyond,
@@ -254,7 +254,9 @@ class Move:
     def _steps_words(self) -> tuple[str, str, str, str, str, str]:
         if self.critical is None:
             return "examples", "steps / kappa", "below B_crit", NOT_MEASURED, "more examples are needed", "definition"
-        error = "4 to 7% (rms), 11% (most) on 45 published points of five language models"
+        error = (
+            "4 to 7% (rms) on 45 published points of language models; up to 25% off on the paper's problem, at B_crit"
+        )
         formula = "steps (1 + B_crit/B1) / (1 + B_crit/B0)"
         beyond = "no fewer than steps / (1 + B_crit/B0)"
         return "hyperbola", formula, "settings tuned at both", error, beyond, "McCandlish 2018; Zhang 2024"

@@ -61,7 +61,7 @@ class Question:
         held = self.momentum if self.divides_by_root else 0.0
         found = critical_of(self.problem, self.target, self.power, held)
         if found is None:
-            raise ValueError("`problem` must show a critical batch size between 1e-4 and 1e10, got none.")
+            raise ValueError("`measurement` must show a critical batch size between 1e-4 and 1e10, got none.")
         return found
 
     @property

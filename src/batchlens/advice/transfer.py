@@ -10,7 +10,7 @@ from batchlens._checks import require_choice, require_instance, require_number
 from batchlens._results import Result, axes_or_new, short
 from batchlens.advice._carrying import rate_cap
 from batchlens.advice._measured_error import reach_of
-from batchlens.advice._moves import Move, Moved, check_settings, divides_by_root
+from batchlens.advice._moves import Move, Moved, check_settings, divides_by_root, known_settings
 from batchlens.advice._rules import RATE_RULES, default_rule
 from batchlens.advice._theory_answer import PAPER_TARGET, PARTED, Question, TheoryAnswer, paper_problem
 from batchlens.optimizers import OPTIMIZERS, averaged, base_of, in_theory
@@ -67,12 +67,12 @@ class Transfer(Result):
 
     def __getitem__(self, name: str) -> float:
         """The new value of a setting."""
-        return next(moved.after for moved in self.settings if moved.name == name)
+        return {moved.name: moved.after for moved in self.settings}[name]
 
     @property
     def headline(self) -> str:
         """Every setting, before and after."""
-        moves = ", ".join(f"{moved.name} {moved.before:.4g} -> {moved.after:.4g}" for moved in self.settings)
+        moves = ", ".join(f"{moved.name} {_plain(moved.before)} -> {_plain(moved.after)}" for moved in self.settings)
         sizes = f"from {short(self.from_batch):,} to {short(self.to_batch):,}"
         return f"{self.optimizer} {sizes}: {moves}; {self.steps_ratio:.4g} times the steps"
 
@@ -196,7 +196,7 @@ def _question(
     family, power = in_theory(averaged(optimizer) if "averaging" in settings else optimizer)
     spectrum = paper_problem() if problem is None else problem
     target = PAPER_TARGET if problem is None else _TARGET_PART * problem.initial_risk
-    name = "beta1" if divides_by_root(optimizer) else "momentum"
+    name = "momentum" if "momentum" in known_settings(optimizer) else "beta1"
     momentum = settings.get(name, _USUAL_MOMENTUM)
     if family == averaged("nesterov"):  # which the theory does not tune
         family = averaged("momentum")
@@ -244,7 +244,11 @@ def _warnings(move: Move, theory: TheoryAnswer | None, measured: bool) -> Iterat
     after = {name: move.settle(name, None).after for name in move.settings}
     if "beta2" in after and not _BETA2[0] <= after["beta2"] <= _BETA2[1] and move.b0 != move.b1:
         low, high = _BETA2
-        yield f"A beta2 of {after['beta2']:.4g} is outside of [{low}, {high}], where published recipes keep it."
+        end = low if after["beta2"] < low else high
+        yield (
+            f"A beta2 of {after['beta2']:.4g} is outside of [{low}, {high}], where published recipes keep it: {end} is "
+            "the safe choice."
+        )
     if after.get("learning_rate", 0.0) * after.get("weight_decay", 0.0) >= 1.0:
         yield "learning_rate times weight_decay is 1 or more: a step would take all of the weights away."
 
@@ -253,23 +257,27 @@ def _reach_warnings(move: Move) -> Iterator[str]:
     """Where SGD's rules are carried farther than they were seen to hold."""
     if move.critical is None or divides_by_root(move.optimizer) or move.b1 <= move.b0:
         return
-    names = {"learning_rate": f"sgd: {move.rule.name}"} if "learning_rate" in move.settings else {}
-    if move.adds:
-        names = {"momentum": "momentum: power"}
-    for setting, name in names.items():
-        reach = reach_of(name)
-        if reach is not None and move.b1 > reach * move.critical:
-            yield (
-                f"{setting}: the rule holds up to {short(reach * move.critical):,.6g}, {reach:g} of the critical batch "
-                f"size, and is carried to {short(move.b1):,}."
-            )
+    setting = "momentum" if move.adds else "learning_rate"
+    reach = reach_of(move.measured_rule)
+    if setting in move.settings and reach is not None and move.b1 > reach * move.critical:
+        yield (
+            f"{setting}: the rule holds up to {short(reach * move.critical):,.6g}, {reach:g} of the critical batch "
+            f"size, and is carried to {short(move.b1):,}."
+        )
 
 
 def _ways(b0: float, b1: float) -> Iterator[str]:
-    """How a machine that fits the smaller batch gets to the larger one, and back."""
-    if b1 <= b0 or b1 / b0 != round(b1 / b0):
+    """How a machine that fits the smaller batch gets to the larger one."""
+    times = math.ceil(b1 / b0)
+    part = b1 / times
+    if times < 2 or not part.is_integer():
         return
-    times = round(b1 / b0)
-    yield f"accumulate the gradients of {times:,} batches of {short(b0):,}, each divided by {times:,}: the same update"
-    yield f"or average those of {times:,} devices, {short(b0):,} each (DistributedDataParallel does)"
-    yield f"batch normalisation still sees {short(b0):,} at a time in both"
+    each = f"{short(part):,}"
+    yield f"accumulate the gradients of {times:,} batches of {each}, each divided by {times:,}: the same update"
+    yield f"or average those of {times:,} devices, {each} each (DistributedDataParallel does)"
+    yield f"batch normalisation still sees {each} at a time in both"
+
+
+def _plain(value: float) -> str:
+    """Four digits, and no powers of ten for steps."""
+    return f"{value:,.0f}" if 1000 <= value < 1e15 else f"{value:.4g}"
