@@ -56,5 +56,8 @@ def read_rows(what: str, path: Path | str, required: Sequence[str]) -> list[Row]
     names = [name.strip().lower() for name in names]
     if missing := [name for name in required if name not in names]:
         got = ", ".join(names) or "nothing"
-        raise BatchlensError(f"{path} must begin with a line that names {' and '.join(missing)}, got {got}.")
+        named = " and ".join(missing)
+        raise BatchlensError(
+            f"{path} must begin with a line that names {named}, got {got}. Separate columns by commas."
+        )
     return [Row(f"{path}, line {number}", dict(zip(names, cells, strict=False))) for number, cells in filled]

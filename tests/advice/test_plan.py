@@ -213,6 +213,30 @@ def test_what_was_not_measured_is_said() -> None:
     assert any("timed were at most 4,096" in note for note in found.notes)
 
 
+def test_a_best_batch_size_at_an_end_of_the_curve_is_said() -> None:
+    slow = bl.StepTimes([16, 4096], [10.0, 10.1])
+    assert any("no batch size above 16,384 is known" in note for note in bl.plan(exact_curve(), slow).notes)
+    fast = bl.StepTimes([16, 4096], [1.6e-3, 0.41])
+    assert any("no batch size below 16 is known" in note for note in bl.plan(exact_curve(), fast).notes)
+    assert not any("is known" in note for note in bl.plan(exact_curve(), exact_times((1,))).notes)
+
+
+def test_step_times_of_one_number_of_devices_are_said() -> None:
+    notes = bl.plan(exact_curve(), exact_times((4,)), devices=[1, 4]).notes
+    assert any("all step times are of 4 devices" in note for note in notes)
+
+
+def test_two_batch_sizes_are_interpolated_between() -> None:
+    notes = bl.plan(bl.ScalingCurve([16, 64], [100, 40]), exact_times((1,))).notes
+    assert any("interpolated: there are only two" in note for note in notes)
+
+
+def test_one_best_option_has_one_name_in_the_picture() -> None:
+    ax = bl.plan(exact_curve(), exact_times((1,))).plot()
+    assert [text.get_text() for text in ax.texts] == ["fastest and cheapest: 512"]
+    assert "frontier" not in ax.get_legend_handles_labels()[1]
+
+
 def test_results_have_their_shapes() -> None:
     found = bl.plan(exact_curve(), exact_times(), devices=[1, 2, 4], price=2.5, deadline=100)
     document = json.loads(json.dumps(found.as_document()))

@@ -43,11 +43,25 @@ def test_times_are_read_from_a_file_and_written_as_one(tmp_path: Path) -> None:
     assert bl.StepTimes.read(file).seconds == times.seconds
 
 
+def test_the_largest_that_fits_survives_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "times.csv"
+    bl.StepTimes([64, 256], [0.03, 0.05], largest=300).to_frame().to_csv(file, index=False)
+    assert bl.StepTimes.read(file).largest == 300
+
+
+def test_one_number_of_devices_does_not_tell_synchronisation_from_overhead() -> None:
+    times = bl.StepTimes([64, 512], [seconds(64, 4), seconds(512, 4)], [4, 4])
+    assert not times.knows_synchronisation
+    assert times.model == pytest.approx((0.02 + 0.03 * 1.5, 1 / 5000, 0.0))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "must begin with a line that names batch_size and seconds, got nothing"),
         ("batch_size,time\n1,2\n", "must begin with a line that names seconds, got batch_size, time"),
+        ("batch_size;seconds\n64;0,1\n", "got batch_size;seconds. Separate columns by commas"),
+        ("batch_size,seconds,largest\n64,1,0\n", "line 2: `largest` must be a whole number from 1 on, got 0"),
         ("batch_size,seconds\n64,fast\n", "line 2: `seconds` must be finite and above 0, got fast"),
         ("batch_size,seconds\n64,0\n", "line 2: `seconds` must be finite and above 0, got 0"),
         ("batch_size,seconds,devices\n64,1,1.5\n", "line 2: `devices` must be a whole number from 1 on, got 1.5"),
@@ -67,6 +81,8 @@ def test_times_that_do_not_grow_are_refused() -> None:
         bl.StepTimes([16, 64], [0.2, 0.1])
     with pytest.raises(ValueError, match="`step_times` must have at least two batch sizes of a device, got 16"):
         bl.StepTimes([16, 16], [0.1, 0.1])
+    with pytest.raises(ValueError, match="`step_times` must have at least two batch sizes of a device, got none"):
+        bl.StepTimes([], [])
 
 
 def test_results_have_their_shapes() -> None:

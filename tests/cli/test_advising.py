@@ -107,6 +107,13 @@ def test_step_times_that_do_not_grow_are_refused(files: tuple[Path, Path], capsy
     assert "--step-times must grow with the batch size, got 0.2 s at 16 and 0.1 s at 64." in err
 
 
+def test_a_curve_of_one_batch_size_is_named_by_its_file(files: tuple[Path, Path], capsys: Capture) -> None:
+    files[0].write_text("batch_size,steps\n16,200\n")
+    status, _, err = run(f"plan {files[0]} --step-times {files[1]}", capsys)
+    assert status == 2
+    assert f"{files[0]} must tell the steps of at least two batch sizes, got 1." in err
+
+
 @pytest.mark.parametrize(("typed", "hourly"), [("2.5/h", 2.5), ("60/d", 2.5), ("0.001/s", 3.6), ("0.5/m", 30.0)])
 def test_prices_are_read_with_their_unit(typed: str, hourly: float) -> None:
     from batchlens.cli.terminal import PRICE

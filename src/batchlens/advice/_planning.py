@@ -163,10 +163,14 @@ class Planner:
         """From the fastest to the cheapest."""
         return sorted((option for option in self._options if option.on_frontier), key=lambda option: option.seconds)
 
+    def best_option(self, aim: Aim) -> Option:
+        """The option with the least time or cost."""
+        other: Aim = "cost" if aim == "seconds" else "seconds"
+        return min(self._options, key=lambda one: (getattr(one, aim), getattr(one, other)))
+
     def best(self, aim: Aim) -> Best:
         """The option with the least time or cost, and between which batch sizes, doublings or not, the best lies."""
-        other: Aim = "cost" if aim == "seconds" else "seconds"
-        option = min(self._options, key=lambda one: (getattr(one, aim), getattr(one, other)))
+        option = self.best_option(aim)
         if self._models is None:
             return Best(option, None)
         octaves = math.log2(self.sizes[-1] / self.sizes[0])
@@ -200,9 +204,17 @@ class Planner:
     def notes(self) -> Iterator[str]:
         """What a reader should know."""
         if not self.source.is_fitted:
-            yield "steps between the batch sizes known are interpolated: no hyperbola is within 10% of them"
-        if self.counts[-1] > 1 and not self.times.knows_synchronisation:
+            why = "no hyperbola is within 10% of them" if self.source.log_batch.size > 2 else "there are only two"
+            yield f"steps between the batch sizes known are interpolated: {why}"
+        timed_on = self.times.devices[0]
+        if timed_on > 1 and not self.times.knows_synchronisation:
+            yield f"all step times are of {timed_on:,} devices: averaging gradients counts as overhead on any number"
+        elif self.counts[-1] > 1 and not self.times.knows_synchronisation:
             yield "no step times of several devices: averaging their gradients counts as free"
+        if self.best_option("seconds").batch_size == self.sizes[-1]:
+            yield f"no batch size above {short(self.sizes[-1]):,} is known: a larger one may be faster"
+        if self.best_option("cost").batch_size == self.sizes[0]:
+            yield f"no batch size below {short(self.sizes[0]):,} is known: a smaller one may be cheaper"
         timed = [size / count for size, count in zip(self.times.batch_sizes, self.times.devices, strict=True)]
         sizes, counts = self._pairs(self.sizes)
         share = sizes / counts / self.slices(sizes, counts)

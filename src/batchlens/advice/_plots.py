@@ -10,6 +10,7 @@ from batchlens._drawing import BLUE, FOREGROUND, OCHRE, PALETTE, RED, batch_axis
 from batchlens._results import short
 from batchlens.advice._rules import RATE_RULES
 from batchlens.advice._units import count_in_words, money, time_unit
+from batchlens.optimizers import OPTIMIZERS, base_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +42,8 @@ def draw_transfer(ax: "Axes", moved: "Transfer") -> "Axes":
         heights += theory.rate_factors
     if moved.critical_batch_size is not None:
         ax.axvline(moved.critical_batch_size, linestyle="--", linewidth=1.0, color=OCHRE, label="critical batch size")
-    log_axis(ax, [*heights, 1.0], "learning rate / (1 - momentum), relative")
+    adds = OPTIMIZERS[base_of(moved.optimizer)].momentum == "adds"
+    log_axis(ax, [*heights, 1.0], "learning rate / (1 - momentum), relative" if adds else "learning rate, relative")
     hold_batch_sizes(ax, sizes.tolist())
     ax.grid(True, alpha=0.2)
     ax.legend(loc="best")
@@ -83,7 +85,9 @@ def draw_plan(ax: "Axes", plan: "Plan") -> "Axes":
     _draw_costs(ax, plan, seconds)
     frontier = sorted(plan.frontier, key=lambda option: option.seconds)
     points = [(option.batch_size * option.steps, option.seconds / seconds) for option in frontier]
-    ax.plot(*zip(*points, strict=True), "-", color=FOREGROUND, linewidth=3.0, alpha=0.35, label="frontier", zorder=1)
+    if len(points) > 1:
+        (line,) = ax.plot(*zip(*points, strict=True), "o-", color=FOREGROUND, label="frontier", zorder=1)
+        line.set(linewidth=3.0, markersize=8.0, alpha=0.35)
     _mark_best(ax, plan, seconds)
     if plan.deadline is not None:
         ax.axhline(plan.deadline / seconds, linestyle="--", linewidth=1.0, color="0.4", label="deadline")
@@ -129,16 +133,17 @@ def _draw_costs(ax: "Axes", plan: "Plan", unit: float) -> None:
 
 
 def _mark_best(ax: "Axes", plan: "Plan", unit: float) -> None:
-    for name, best, above in (("fastest", plan.fastest, False), ("cheapest", plan.cheapest, True)):
-        option = best.option
+    fastest, cheapest = plan.fastest.option, plan.cheapest.option
+    marked = [("fastest", fastest, (-6, -14)), ("cheapest", cheapest, (6, 8))]
+    for name, option, offset in marked if fastest != cheapest else [("fastest and cheapest", fastest, (8, -14))]:
         place = option.batch_size * option.steps, option.seconds / unit
         ax.plot(*place, "*", color=FOREGROUND, markersize=11)
         ax.annotate(
             f"{name}: {short(option.batch_size):,}",
             place,
-            xytext=(6, 8) if above else (-6, -14),
+            xytext=offset,
             textcoords="offset points",
-            ha="left" if above else "right",
+            ha="left" if offset[0] > 0 else "right",
             fontsize="small",
         )
 

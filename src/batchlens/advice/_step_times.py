@@ -88,22 +88,26 @@ class StepTimes(Result):
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        if len({size / count for size, count in zip(sizes, counts, strict=True)}) < 2:
-            raise ValueError(
-                f"`step_times` must have at least two batch sizes of a device, got {sizes[0] / counts[0]:g}."
-            )
+        shares = {size / count for size, count in zip(sizes, counts, strict=True)}
+        if len(shares) < 2:
+            got = "".join(f"{share:g}" for share in shares) or "none"
+            raise ValueError(f"`step_times` must have at least two batch sizes of a device, got {got}.")
         self._require_growth()
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """The times of a CSV file with the columns batch_size and seconds, and devices if there are several."""
+        """The times of a CSV file with the columns batch_size and seconds, and devices if there are several.
+
+        A column `largest` says which batch is the largest that fits into a device.
+        """
         rows = read_rows("step_times", path, ("batch_size", "seconds"))
         if rows and "steps" in rows[0].cells:
             raise BatchlensError(
                 f"{path} has a column of steps, so its seconds are of whole runs: give seconds of one step."
             )
         sizes, seconds = ([row.number(name) for row in rows] for name in ("batch_size", "seconds"))
-        return cls(sizes, seconds, [row.whole("devices", 1) for row in rows])
+        fits = [row.whole("largest") for row in rows if row.cells.get("largest", "").strip()]
+        return cls(sizes, seconds, [row.whole("devices", 1) for row in rows], min(fits, default=None))
 
     @cached_property
     def model(self) -> StepModel:
@@ -112,8 +116,8 @@ class StepTimes(Result):
 
     @property
     def knows_synchronisation(self) -> bool:
-        """Whether there are times of several devices."""
-        return max(self.devices) > 1
+        """Whether there are times of several numbers of devices, so that synchronisation is told from overhead."""
+        return len(set(self.devices)) > 1
 
     @property
     def throughput(self) -> float:
@@ -123,7 +127,7 @@ class StepTimes(Result):
     @cached_property
     def _terms(self) -> FloatArray:
         terms = _terms(np.array(self.batch_sizes), np.array(self.devices, dtype=np.float64))
-        return terms if max(self.devices) > 1 else terms[:2]
+        return terms if self.knows_synchronisation else terms[:2]
 
     def _require_growth(self) -> None:
         if self.model.per_example > 0:
@@ -176,8 +180,10 @@ class StepTimes(Result):
 
         fitted = self.model.seconds(np.array(self.batch_sizes), np.array(self.devices, dtype=np.float64))
         sizes = [short(size) for size in self.batch_sizes]
-        columns = {"batch_size": sizes, "seconds": self.seconds, "devices": self.devices, "fitted": fitted}
-        return pandas.DataFrame(columns)
+        frame = pandas.DataFrame(
+            {"batch_size": sizes, "seconds": self.seconds, "devices": self.devices, "fitted": fitted}
+        )
+        return frame if self.largest is None else frame.assign(largest=self.largest)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Seconds against batch size, with the line."""

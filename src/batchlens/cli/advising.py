@@ -127,7 +127,10 @@ def plan_command(
       batchlens plan runs.csv --step-times times.csv --price 2.5/h --devices 1..64 --deadline 6h
       batchlens plan digits.sqlite --optimizer momentum --step-times times.csv --memory-limit 512 --out plan
     """
-    found = bl.plan(curve, step_times, devices, price, deadline, memory_limit, optimizer)
+    try:
+        found = bl.plan(curve, step_times, devices, price, deadline, memory_limit, optimizer)
+    except ValueError as error:
+        raise ValueError(str(error).replace("`curve`", str(curve))) from None
     if out is not None:
         from batchlens.advice._writing import write_plan
 
