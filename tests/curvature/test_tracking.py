@@ -149,6 +149,21 @@ def test_a_run_that_diverges_says_so() -> None:
     assert "diverged" in repr(found)
 
 
+def test_a_run_that_fails_is_not_said_to_have_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, take = tmp_path / "digits.json", _run.Run._take_step
+
+    def fail(self: _run.Run) -> str:
+        if self.step == 7:
+            raise RuntimeError("out of memory")
+        return take(self)
+
+    monkeypatch.setattr(_run.Run, "_take_step", fail)
+    with pytest.raises(BatchlensError, match=r"the run failed after 7 steps \(RuntimeError: out of memory\)"):
+        measured(out=file)
+    kept = bl.read_measurement(file)
+    assert ([moment.step for moment in kept.moments], kept.status) == ([0, 5], "unfinished")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -156,6 +171,7 @@ def test_a_run_that_diverges_says_so() -> None:
         ({"steps": [-1]}, "`steps` must be at least 0"),
         ({"examples": 1}, "`examples` must be at least 2"),
         ({"target": 0.1}, "`target` is not known"),
+        ({"max_steps": 12}, "`max_steps` must be more than the last of `steps`, 12, got 12"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:

@@ -13,6 +13,7 @@ from batchlens.curvature._reading import Progress
 from batchlens.curvature._top import top_curvature
 from batchlens.curvature.measurement import Moment
 from batchlens.curvature.measuring import measure
+from batchlens.errors import BatchlensError
 from batchlens.training import _run
 from batchlens.training._arguments import Arguments
 from batchlens.training._checkpoint import load_checkpoint
@@ -145,6 +146,8 @@ class MeasuredRun:
             if stopped.step < step:
                 raise
             return stopped.step
+        if record.status == "failed":
+            raise BatchlensError(f"the run failed after {record.steps_taken:,} steps ({record.reason}).")
         raise Ended(record.reason or f"the run ended after {record.steps_taken:,} steps")
 
     def _watch(self, now: _run.Progress, step: int) -> None:

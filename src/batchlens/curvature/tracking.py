@@ -78,7 +78,8 @@ def measure_training(
             raised.
         size: "laptop" (the default) or "paper", for a workload's name.
         seed: of the run; 0 unless given.
-        max_steps: the step budget that a schedule refers to; the workload's unless given, or more where `steps` ask.
+        max_steps: the step budget that a schedule refers to, more than the last of `steps`; the workload's unless
+            given, or as many as `steps` ask.
         micro_batch: as in `train`.
         schedule: the workload's unless given.
         device: cpu (the default), cuda or mps.
@@ -138,6 +139,8 @@ def _check(
     found = check_arguments(workload, optimizer, batch_size, settings, **options, **fixed)  # type: ignore[arg-type]
     if found.max_steps > last:
         return found
+    if options.get("max_steps") is not None:
+        raise ValueError(f"`max_steps` must be more than the last of `steps`, {last}, got {found.max_steps}.")
     longer = {**options, "max_steps": last + 1}
     return check_arguments(workload, optimizer, batch_size, settings, **longer, **fixed)  # type: ignore[arg-type]
 
