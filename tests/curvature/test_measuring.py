@@ -193,6 +193,14 @@ def test_results_can_be_shown() -> None:
     assert found.moments[0].plot().get_xlabel() == "curvature"
 
 
+def test_the_plot_of_a_sequence_has_its_variance_times_positions() -> None:
+    moment, _ = measured("positions")
+    ax = moment.plot()
+    (shown, _), (first, *_) = (line.get_ydata() for line in ax.get_lines()), moment.scatter
+    assert np.asarray(shown)[0] == pytest.approx(4 * first.variance)
+    assert ax.get_ylabel() == "variance of the gradient times positions"
+
+
 # Wrong input -------------------------------------------------------------------------------------
 
 INPUTS, TARGETS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)

@@ -110,13 +110,14 @@ class Moment(Result):
         return pandas.DataFrame(self.spectrum, columns=list(Level._fields))
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Variance of the gradient against curvature, direction by direction; the line is where they are equal."""
+        """Variance of the gradient (times positions) against curvature, by direction; the line is where C = H."""
         ax = axes_or_new(ax)
         shown = [point for point in self.scatter if point.variance > 0]
         ends = [min((p.curvature for p in shown), default=1.0), max((p.curvature for p in shown), default=1.0)]
-        ax.plot([p.curvature for p in shown], [p.variance for p in shown], ".")
+        ax.plot([p.curvature for p in shown], [p.variance * self.positions for p in shown], ".")
         ax.plot(ends, ends, color="0.5", linewidth=1.0)
-        ax.set(xscale="log", yscale="log", xlabel="curvature", ylabel="variance of the gradient")
+        times = " times positions" * (self.positions > 1)
+        ax.set(xscale="log", yscale="log", xlabel="curvature", ylabel=f"variance of the gradient{times}")
         return ax
 
     def as_document(self) -> dict[str, Any]:

@@ -200,12 +200,14 @@ def draw_density(ax: Axes, data: pd.DataFrame) -> None:
     ax.set_xlabel("curvature")
     last = data[data["step"] == data["step"].max()]
     low, high = ax.get_ylim()
-    ax.fill_between(last["curvature"], last["low"].clip(low, high), last["high"].clip(low, high), alpha=0.2)
+    shades = _shades(data["step"].nunique())
+    inside = last["low"].clip(low, high), last["high"].clip(low, high)
+    ax.fill_between(last["curvature"], *inside, color=shades[-1], alpha=0.2, linewidth=0)
     draw_lines(
         ax,
         [
             Line(part["curvature"], part["per_decade"].clip(lower=low), f"step {step:,}", colour)
-            for ((step,), part), colour in zip(groups(data, "step"), _shades(data["step"].nunique()), strict=True)
+            for ((step,), part), colour in zip(groups(data, "step"), shades, strict=True)
         ],
     )
 
