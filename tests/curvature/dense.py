@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +99,42 @@ class Words(nn.Module):
         return outputs
 
 
+class Still(nn.Module):
+    """Takes features from a layer without gradients, as one does from a trained network, and names an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.twice, self.output = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = torch.tanh(self.features(inputs))
+            also = self.twice(features)
+        outputs: Tensor = self.output(input=torch.tanh(self.twice(features)) + also)
+        return outputs
+
+
+class Square(torch.autograd.Function):
+    """An operation of one's own, which dual numbers do not know."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.save_for_backward(values)
+        return values.square()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (values,) = ctx.saved_tensors
+        gradient: Tensor = 2 * values * gradients[0]
+        return gradient
+
+
+class Squared(nn.Module):
+    def forward(self, values: Tensor) -> Tensor:
+        squared: Tensor = Square.apply(values)  # type: ignore[no-untyped-call]
+        return squared
+
+
 class Case(NamedTuple):
     """A model, how its data are drawn and its loss."""
 
@@ -134,6 +170,14 @@ CASES = {
     "normalised": Case(
         lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)),
         normal(1, 3, 3), classes(3), "cross_entropy"),
+    "pictures": Case(
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Tanh(), nn.Conv2d(2, 1, 3, padding=1)),
+        normal(1, 3, 2), normal(1, 3, 2), "squared_error"),
+    "one value": Case(lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1), nn.Flatten(0)), normal(3),
+                      normal(), "squared_error"),
+    "partly without gradients": Case(Still, normal(3), classes(3), "cross_entropy"),
+    "without dual numbers": Case(lambda: nn.Sequential(nn.Linear(3, 4), Squared(), nn.Linear(4, 3)), normal(3),
+                                 classes(3), "cross_entropy"),
     "words": Case(Words, classes(6, 3), classes(2), "cross_entropy"),
     "tied": Case(Tied, classes(5, 3), classes(5, 3), "cross_entropy"),
 }  # fmt: skip

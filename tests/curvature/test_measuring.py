@@ -227,7 +227,8 @@ def test_wrong_data_is_refused(data: Any, error: type[Exception], says: str) -> 
     ("options", "says"),
     [
         ({"loss": "hinge"}, "`loss` must be one of cross_entropy, squared_error, got 'hinge'"),
-        ({"loss": lambda outputs, targets: outputs.sum()}, "one number for each of 4 examples"),
+        ({"loss": nn.CrossEntropyLoss()}, r"one number for each of 4 examples, got the shape \(\).*reduction="),
+        ({"loss": nn.NLLLoss(reduction="none")}, "curved upwards in the outputs on `data`, got a top curvature of 0.*"),
         ({"chunk_size": 0}, "`chunk_size` must be at least 1"),
         ({"error": 0}, "`error` must be in"),
         ({"density_probes": 1}, "`density_probes` must be 0 or at least 2"),
@@ -329,6 +330,33 @@ def test_layers_that_the_basis_does_not_know_are_named_and_left_out_of_that_figu
     assert moment.left_out == {"1.weight": "a parameter of LayerNorm", "1.bias": "a parameter of LayerNorm"}
     assert sum(level.directions for level in moment.spectrum) == moment.parameters - 8
     assert np.isfinite(moment.gradient_variance.value)
+
+
+def test_a_model_of_layers_that_the_basis_does_not_know_has_all_but_that_figure(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = bl.measure(nn.LayerNorm(4), (torch.randn(30, 4), torch.randint(4, (30,))))
+    moment = found.moments[0]
+    assert set(moment.left_out) == {"weight", "bias"}
+    assert (moment.spectrum, moment.comparison) == ((), None)
+    assert moment.top_curvature.value > 0
+    assert moment.gradient_variance.value > 0
+    bl.write_report(found, tmp_path / "page")
+    assert (tmp_path / "page" / "index.html").exists()
+
+
+def test_training_mode_without_dropout_changes_nothing_and_is_measured() -> None:
+    """In evaluation mode attention has a kernel of its own, which rounds otherwise."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), nn.Linear(8, 3))
+    data = torch.randn(12, 5, 8), torch.randint(3, (12, 5))
+    found = bl.measure(model, data).moments[0].top_curvature
+    assert found.value == pytest.approx(bl.measure(model.eval(), data).moments[0].top_curvature.value, rel=1e-4)
+
+
+def test_what_cannot_be_differentiated_twice_is_named() -> None:
+    model = nn.Sequential(nn.EmbeddingBag(6, 3), nn.Linear(3, 2))
+    with pytest.raises(BatchlensError, match=r"neither forward nor twice: .*embedding_bag"):
+        bl.measure(model, (torch.randint(6, (8, 4)), torch.randint(2, (8,))))
 
 
 class Encoder(nn.Module):

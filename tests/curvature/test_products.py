@@ -165,7 +165,16 @@ def test_squared_norms_of_each_example_are_exact_where_layers_are_known(small: S
 
 @pytest.mark.parametrize(
     ("name", "left_out"),
-    [("dense", {}), ("normalised", {"1.weight", "1.bias"}), ("tied", {"norm.weight", "norm.bias"}), ("words", {})],
+    [
+        ("dense", {}),
+        ("normalised", {"1.weight", "1.bias"}),
+        ("tied", {"norm.weight", "norm.bias"}),
+        ("words", {}),
+        ("pictures", {}),
+        ("one value", {}),
+        ("partly without gradients", {"features.weight", "features.bias"}),
+        ("without dual numbers", {}),
+    ],
 )
 def test_what_the_basis_leaves_out_is_named(name: str, left_out: set[str]) -> None:
     small = make(name)
@@ -219,12 +228,26 @@ class TimeFirst(nn.Module):
         return outputs
 
 
+class Twins(nn.Module):
+    """Gives a layer twice as many examples as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.output = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        one, other = self.layer(torch.cat([inputs[:, 0], inputs[:, 1]])).chunk(2)
+        outputs: Tensor = self.output(one * other)
+        return outputs
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "reason"),
     [
         (Beside, (3,), "its weight is used outside a call of its layer"),
         (TimeFirst, (2, 3), "its layer does not have the examples in its first dimension"),
         (TimeFirst, (7, 3), "its layer does not have the examples in its first dimension"),  # as many as are checked
+        (Twins, (2, 3), "its layer does not have the examples in its first dimension"),
     ],
 )
 def test_a_layer_that_does_not_tell_examples_apart_is_left_out(
@@ -250,6 +273,22 @@ def test_a_loss_without_a_known_likelihood_has_no_kronecker_figure() -> None:
     figure = kronecker_figure(objective, seed=0)
     assert set(figure.left_out) == set(objective.names)
     assert len(figure.directions.curvature) == 0
+
+
+def test_cross_entropy_is_recognised_where_the_model_is_certain_and_where_targets_are_chances() -> None:
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(3, 3), torch.randn(EXAMPLES, 3)
+    with torch.no_grad():
+        model.weight *= 1e5
+    chances = model(inputs).detach().softmax(1)
+    for targets, losses in (
+        (chances.argmax(1), read_loss("cross_entropy")),
+        (chances, nn.CrossEntropyLoss(reduction="none")),
+    ):
+        fisher = fisher_of(Objective(model, inputs, targets, losses, CHUNK))
+        assert fisher is not None
+        assert fisher.likelihood == "cross_entropy"
+        assert fisher.scale == pytest.approx(1.0, rel=1e-5)
 
 
 def test_a_scaled_likelihood_is_recognised() -> None:

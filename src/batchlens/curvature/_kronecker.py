@@ -40,8 +40,10 @@ class Fisher:
 
     def columns(self, outputs: Tensor, uniforms: Uniforms) -> Iterator[Tensor]:
         """Weights of the outputs whose outer products add up to it, up to `weight`."""
+        kind, values = "exact" if self.exact else "sampled", _with_classes(outputs)
         for _ in range(1 if self.exact else _DRAWS):
-            yield from output_gradients(self.likelihood, "exact" if self.exact else "sampled", outputs, None, uniforms)
+            for column in output_gradients(self.likelihood, kind, values, None, uniforms):
+                yield column.view_as(outputs)
 
     @property
     def weight(self) -> float:
@@ -95,20 +97,23 @@ def fisher_of(objective: Objective) -> Fisher | None:
     inputs, targets = objective.inputs[:_CHECKED], objective.targets[:_CHECKED]
     with torch.no_grad():
         outputs: Tensor = objective.model(inputs)
-    if outputs.ndim < 2:
-        return None
+    # Of a model that is certain the second derivative is little but rounding: outputs of 1 at most are not.
+    outputs = outputs / outputs.abs().max().clamp(min=1)
     generator = torch.Generator().manual_seed(0)
     along = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(outputs)
     found = output_curvature(objective.losses, outputs, targets, along)
-    if targets.is_floating_point():
-        likelihood, expected = "squared_error", along
-    else:
-        chances = outputs.softmax(-1)
-        likelihood, expected = "cross_entropy", chances * (along - (chances * along).sum(-1, keepdim=True))
-    scale = float((found * expected).sum() / expected.square().sum())
-    if not float((found - scale * expected).norm()) <= 1e-3 * float(found.norm()):
-        return None
-    return Fisher(likelihood, scale, outputs[0].numel() <= _EXACT_OUTPUTS)
+    chances, ahead = _with_classes(outputs).softmax(-1), _with_classes(along)
+    of_classes = chances * (ahead - (chances * ahead).sum(-1, keepdim=True))
+    for likelihood, expected in (("squared_error", along), ("cross_entropy", of_classes.view_as(along))):
+        scale = float((found * expected).sum() / expected.square().sum())
+        if scale > 0 and float((found - scale * expected).norm()) <= 1e-3 * float(found.norm()):
+            return Fisher(likelihood, scale, outputs[0].numel() <= _EXACT_OUTPUTS)
+    return None
+
+
+def _with_classes(outputs: Tensor) -> Tensor:
+    """Outputs with a last dimension of classes or values, also where an example has one output alone."""
+    return outputs if outputs.ndim > 1 else outputs.unsqueeze(1)
 
 
 def usable_blocks(objective: Objective) -> tuple[list[Block], dict[str, str]]:
@@ -148,7 +153,7 @@ def _refusal(
 ) -> str:
     """Why a block's calls do not give the gradient of each example, or nothing; `first` is of the first alone."""
     if not calls:
-        return "its layer was not called"
+        return "no call of its layer leads to the outputs"
     apart = [len(call.inputs) == examples and not bool(gradient[1:].any()) for call, gradient in first]
     if not all(apart):
         return "its layer does not have the examples in its first dimension"
@@ -170,7 +175,7 @@ def _bases(objective: Objective, blocks: Sequence[Block], fisher: Fisher, unifor
                 for call, gradient in calls:
                     pair = sums.of(block.weight)
                     block.accumulate_gradients(pair, call.module, gradient, first_pass=number == 0)
-        places = forward.outputs.numel() // forward.outputs.shape[-1]
+        places = _with_classes(forward.outputs)[..., 0].numel()
         for call in forward.calls:
             call.block.accumulate_inputs(sums.of(call.block.weight), call.module, [call.inputs], places)
     return {block: _basis(block, sums) for block in blocks}

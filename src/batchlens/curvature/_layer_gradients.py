@@ -6,14 +6,15 @@ convolutions, (vocabulary, features) for Embedding and for a Linear that shares 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.nn import functional
 
-from batchlens.kfac._graph import Call, leave_call, take_calls
+from batchlens.kfac._graph import Call, find_calls, leave_call
 from batchlens.kfac._layers import Block, extract_patches, is_convolution
 
 # Entries of examples' gradients, and of the rows that they are made of, that are held at once.
@@ -27,12 +28,14 @@ class Forward:
     def __init__(self, model: nn.Module, blocks: Sequence[Block], inputs: Tensor) -> None:
         with _hooks(blocks), torch.enable_grad():
             self.outputs: Tensor = model(inputs)
-        found = take_calls(self.outputs, _KEY, ())
+        _, found = find_calls(self.outputs, _KEY)
         self.calls = list(found.values())
         self._edges = [GradientEdge(node, call.output_number) for node, call in found.items()]
 
     def differentiate(self, weights: Tensor) -> dict[Block, list[tuple[Call, Tensor]]]:
         """The gradient of the weighted outputs at every call's output, by block."""
+        if not self._edges:
+            return {}
         gradients = torch.autograd.grad(self.outputs, self._edges, weights, retain_graph=True)
         by_block: dict[Block, list[tuple[Call, Tensor]]] = {}
         for call, gradient in zip(self.calls, gradients, strict=True):
@@ -45,16 +48,17 @@ def _hooks(blocks: Sequence[Block]) -> Iterator[None]:
     handles = []
     for block in blocks:
         for module in block.modules:
-
-            def leave(module: nn.Module, given: tuple[Tensor, ...], output: Tensor, block: Block = block) -> None:
-                leave_call(_KEY, block, module, given[0], output)
-
-            handles.append(module.register_forward_hook(leave))
+            handles.append(module.register_forward_hook(partial(_leave, block), with_kwargs=True))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _leave(block: Block, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
+    if output.grad_fn is not None:  # not under no_grad
+        leave_call(_KEY, block, module, given[0] if given else named["input"], output)
 
 
 class Basis(NamedTuple):

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,12 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from batchlens.curvature._lanczos import random_vector
 from batchlens.errors import BatchlensError
 
 Losses = Callable[[Tensor, Tensor], Tensor]
+# Examples on which dual numbers are held against gradients.
+_CHECKED = 4
 
 
 class Objective:
@@ -50,17 +53,53 @@ class Objective:
         return _plain_kernels(self.model)
 
     def push(self, inputs: Tensor, direction: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """The outputs, and J v: how they change along `direction`, by dual numbers."""
+        """The outputs, and J v: how they change along `direction`."""
+        push = self._push_dual_numbers if self._has_dual_numbers else self._push_by_gradients
+        return push(inputs, direction)
+
+    @cached_property
+    def _has_dual_numbers(self) -> bool:
+        """Whether dual numbers say what gradients say: v^T J^T J v is |J v|^2.
+
+        Not where an operation has none, and not where a part of the model is under no_grad, which they do not heed.
+        """
+        inputs = self.inputs[:_CHECKED]
+        vector = random_vector(self.new_vector(), torch.Generator().manual_seed(0))
+        try:
+            _, tangent = self._push_dual_numbers(inputs, self.split(vector))
+        except NotImplementedError:
+            return False
+        with torch.enable_grad():
+            outputs = self.model(inputs)
+        pulled = self.new_vector()
+        self.add_gradients(pulled, outputs, tangent)
+        square = float(tangent.double().square().sum())
+        return not abs(float(pulled.double() @ vector.double()) - square) > 1e-3 * square
+
+    def _push_dual_numbers(self, inputs: Tensor, direction: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         with torch.no_grad(), self.plain_kernels(), forward_ad.dual_level():
             pairs = zip(self.names, self.parameters, direction, strict=True)
             duals = {name: forward_ad.make_dual(weight.detach(), along) for name, weight, along in pairs}
+            primal, tangent = forward_ad.unpack_dual(functional_call(self.model, duals, (inputs,)))
+            return primal, torch.zeros_like(primal) if tangent is None else tangent
+
+    def _push_by_gradients(self, inputs: Tensor, direction: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The same in more time: v^T J^T u is linear in u, and its gradient is J v."""
+        with torch.enable_grad(), self.plain_kernels():
+            outputs = self.model(inputs)
+            weights = torch.zeros_like(outputs, requires_grad=True)
             try:
-                outputs = functional_call(self.model, duals, (inputs,))
+                (tangent,) = torch.autograd.grad(self.slope(outputs, weights, direction), weights)
             except NotImplementedError as error:
                 reason = str(error).partition("\n")[0]
-                raise BatchlensError(f"the model cannot be differentiated forward: {reason}") from None
-            primal, tangent = forward_ad.unpack_dual(outputs)
-            return primal, torch.zeros_like(primal) if tangent is None else tangent
+                raise BatchlensError(f"the model can be differentiated neither forward nor twice: {reason}") from None
+        return outputs.detach(), tangent
+
+    def slope(self, outputs: Tensor, weights: Tensor | None, direction: Sequence[Tensor]) -> Tensor:
+        """v^T J^T `weights`, to be differentiated further; a loss takes no weights."""
+        gradients = torch.autograd.grad(outputs, self.parameters, weights, create_graph=True, materialize_grads=True)
+        pairs = zip(gradients, direction, strict=True)
+        return torch.stack([(gradient * along).sum() for gradient, along in pairs]).sum()
 
     def add_gradients(self, total: Tensor, outputs: Tensor, weights: Tensor) -> None:
         """Adds J^T `weights` to `total`; the graph of `outputs` is used up."""

@@ -2,7 +2,8 @@
 
 Each goes through the data once, chunk by chunk; nothing is kept of a chunk but sums and one number an example. A
 Gauss-Newton or covariance product is one forward-mode pass and one gradient, a quadratic form the former alone; a
-Hessian product is a gradient and the gradient of that, which takes two more.
+Hessian product is a gradient and the gradient of that, which takes two more. Where a model has no forward mode, it is
+two backward passes.
 """
 
 import math
@@ -59,9 +60,7 @@ def hessian_product(objective: Objective, vector: Tensor) -> Tensor:
     for inputs, targets in objective.chunks():
         with torch.enable_grad(), objective.plain_kernels():
             loss = objective.losses(objective.model(inputs), targets).sum()
-            slopes = torch.autograd.grad(loss, objective.parameters, create_graph=True, materialize_grads=True)
-            along = sum((slope * part).sum() for slope, part in zip(slopes, direction, strict=True))
-            assert isinstance(along, Tensor)
+            along = objective.slope(loss, None, direction)
         objective.add_gradients(total, along, torch.ones_like(along))
     return total / objective.examples
 

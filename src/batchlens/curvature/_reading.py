@@ -24,7 +24,7 @@ _LOSSES: dict[str, Losses] = {"cross_entropy": _cross_entropies, "squared_error"
 _BY_MODE = (_BatchNorm, _DropoutNd, nn.RReLU)
 # Is told how many parts are done, of how many, and which comes next.
 Progress = Callable[[int, int, str], None]
-_SHAPE = "a pair of tensors (inputs, targets), or an iterable of such pairs"
+_SHAPE = "a pair of tensors (inputs, targets), or an iterable of such pairs, as a DataLoader is"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _is_pair(value: Any) -> bool:
 def require_measurable(objective: Objective) -> None:
     """Raises where the loss is not one number for each example, or examples are not on their own."""
     inputs, targets = objective.inputs[:4], objective.targets[:4]
-    with torch.no_grad():
+    with torch.no_grad(), objective.plain_kernels():
         outputs: object = _outputs(objective, inputs)
         if not isinstance(outputs, Tensor):
             raise TypeError(
@@ -119,7 +119,10 @@ def require_measurable(objective: Objective) -> None:
         losses: object = objective.losses(outputs, targets)
     if not isinstance(losses, Tensor) or losses.shape != (len(inputs),):
         got = f"the shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
-        raise ValueError(f"`loss` must give one number for each of {len(inputs)} examples, got {got}.")
+        raise ValueError(
+            f"`loss` must give one number for each of {len(inputs)} examples, got {got}. torch's losses do so with "
+            'reduction="none".'
+        )
     if any(module.training for module in objective.model.modules()):
         _require_no_mode(objective, inputs, outputs)
     _require_examples_apart(objective, inputs, outputs)
@@ -131,7 +134,7 @@ def _require_no_mode(objective: Objective, inputs: Tensor, outputs: Tensor) -> N
     modes = [module.training for module in modules]
     objective.model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), objective.plain_kernels():  # others are for evaluation alone, and round otherwise
             same = torch.allclose(objective.model(inputs), outputs, rtol=0, atol=0, equal_nan=True)
     finally:
         for module, mode in zip(modules, modes, strict=True):  # parts may be in another mode than the whole
@@ -148,7 +151,7 @@ def _require_no_mode(objective: Objective, inputs: Tensor, outputs: Tensor) -> N
 def _require_examples_apart(objective: Objective, inputs: Tensor, outputs: Tensor) -> None:
     """Raises where the outputs of an example change with the others beside it, also in evaluation mode."""
     some = len(inputs) // 2
-    with torch.no_grad():
+    with torch.no_grad(), objective.plain_kernels():
         fewer = _outputs(objective, inputs[:some])
     if float((fewer - outputs[:some]).abs().max()) > 1e-3 * float(outputs.abs().max()):  # not where one is not finite
         raise ValueError(

@@ -115,6 +115,7 @@ class _Measuring:
         self._begin("top eigenvalue")
         product = partial(_products.gauss_newton_product, objective)
         found = krylov(product, random_vector(gradient.vector, self.generator), _MOST_PRODUCTS, _TOLERANCE)
+        _require_curved(found)
         top = found.ritz_vector(-1)
         self._begin("top eigenvalue on halves")
         halves = self._halves(top)
@@ -271,6 +272,15 @@ def _require_finite(gradient: _products.Gradient) -> None:
         raise ValueError(f"`model` must have a finite loss on `data`, got {value} for example {place}.")
     if not bool(gradient.vector.isfinite().all()):
         raise ValueError("`model` must have a finite gradient on `data`, got one that is not.")
+
+
+def _require_curved(found: Krylov) -> None:
+    if not found.values[-1] > 0:
+        raise ValueError(
+            f"`loss` must be curved upwards in the outputs on `data`, got a top curvature of {found.values[-1]:.3g}. "
+            "One that is linear in them is not, nor is that of a model that is certain of every example. Where the "
+            'model ends in a log-softmax, let it return what goes into that, and take "cross_entropy".'
+        )
 
 
 def _ratio(top: float, bottom: float, errors: FloatArray, quantile: float) -> Ratio:

@@ -60,12 +60,17 @@ def leave_call(key: str, block: Block, module: nn.Module, inputs: Tensor, output
     _metadata(output.grad_fn)[key] = call
 
 
-def take_calls(outputs: Tensor, key: str, blocks: Collection[Block]) -> dict[Node, Call]:
-    """The calls that `outputs` were computed from, taken off the graph."""
+def find_calls(outputs: Tensor, key: str) -> tuple[list[Node], dict[Node, Call]]:
+    """Every node that `outputs` were computed from, and the calls, which are taken off them."""
     assert outputs.grad_fn is not None
     nodes = list(_walk(outputs.grad_fn))
     found = {node: _metadata(node).pop(key, None) for node in nodes}
-    calls = {node: call for node, call in found.items() if call is not None}
+    return nodes, {node: call for node, call in found.items() if call is not None}
+
+
+def take_calls(outputs: Tensor, key: str, blocks: Collection[Block]) -> dict[Node, Call]:
+    """The calls that `outputs` were computed from, taken off the graph and checked."""
+    nodes, calls = find_calls(outputs, key)
     if calls:
         _check_outputs(outputs, calls)
         _check_paths(nodes, calls, blocks)
