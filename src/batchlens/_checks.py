@@ -112,7 +112,8 @@ def require_vector(name: str, value: object, length: int | None = None) -> Float
     """`value` as a one-dimensional float array with finite entries, a copy of its own."""
     try:
         given = np.asarray(value)
-        if given.dtype.kind not in "biufO" or any(entry is None for entry in given.flat):
+        kind = given.dtype.kind
+        if kind not in "biufO" or (kind == "O" and any(entry is None for entry in given.flat)):
             raise TypeError
         vector = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

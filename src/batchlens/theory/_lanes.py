@@ -16,5 +16,11 @@ def into_lanes(problem: NoisyQuadratic, power: float, batch_size: float) -> Lane
     lifted = lifts(curvature / curvature.max())
     curvature = lift(curvature, lifted)
     start, noise = weights_at(problem, batch_size, lifted)
-    padding = (0, -curvature.size % LANES)
-    return np.pad(curvature, padding), np.pad(start, padding), np.pad(noise, padding)
+    return _padded(curvature), _padded(start), _padded(noise)
+
+
+def _padded(values: FloatArray) -> FloatArray:
+    """As `np.pad` does, in a tenth of its time: sliders ask for lanes thirty times a move."""
+    padded = np.zeros(values.size + -values.size % LANES)
+    padded[: values.size] = values
+    return padded

@@ -1,6 +1,6 @@
 // Charts in SVG: axes, lines, marks. Drawn anew from data each time; colours and fonts come from the style sheet.
 
-import { svg } from "./dom.js";
+import { svg, widthOf } from "./dom.js";
 import { short, whole } from "./words.js";
 
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
@@ -94,7 +94,7 @@ export function spread(heights, gap) {
  * lines: { points: [[x, y]], look, label, dots, titles }; look is a class of the style sheet. rules: { x or y, look, label }.
  */
 export function drawChart(element, { x, y, lines = [], rules = [], height, right, left = 58, top = 8, bottom = 42 }) {
-  const width = element.clientWidth || 600;
+  const width = widthOf(element) || 600;
   const frame = { left, top, right: width - (right ?? 12), bottom: height - bottom };
   const scales = { x: makeScale(x, frame.left, frame.right), y: makeScale(y, frame.bottom, frame.top) };
   element.setAttribute("viewBox", `0 0 ${width} ${height}`);

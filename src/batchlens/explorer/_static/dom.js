@@ -23,3 +23,16 @@ export function html(name, properties = {}, ...children) {
 export function styled(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
+
+const widths = new Map();
+
+/** How wide an element is. Asked of the browser once: between two changes of the page it would lay all of it out anew. */
+export function widthOf(element) {
+  if (!widths.has(element)) widths.set(element, element.clientWidth);
+  return widths.get(element);
+}
+
+/** To be called where elements have another size. */
+export function forgetWidths() {
+  widths.clear();
+}

@@ -1,7 +1,7 @@
 // The figures of curves: steps with critical batch sizes, best settings, the best schedule.
 
 import { around, binaryTicks, drawChart, spread } from "./chart.js";
-import { byId, html, svg } from "./dom.js";
+import { byId, html, svg, widthOf } from "./dom.js";
 import { FAMILIES } from "./state.js";
 import { criticalWords, curveName, nearOne, short, whole } from "./words.js";
 
@@ -27,7 +27,7 @@ export function drawSteps(element, curves, chosen, size, overlays, target) {
     dots: 3.2,
     titles: curve.points.map((point) => `${curveName(curve)}: ${whole(point.steps ?? 0)} steps at ${whole(point.batch_size)}`),
   }));
-  const wide = element.clientWidth >= NARROW;
+  const wide = widthOf(element) >= NARROW;
   const measured = overlays.flatMap((overlay) => overlay.curves);
   const points = [...lines.flatMap((line) => line.points),
     ...measured.flatMap((curve) => curve.points.map((point) => [point.batch_size, point.steps]))];

@@ -7,7 +7,7 @@
 import { ask, openFile, Refusal } from "./answers.js";
 import { makeControls, showControls, showError, showInitialRisk, showSizes } from "./controls.js";
 import { listenForCopies, showPoint } from "./copying.js";
-import { byId, html } from "./dom.js";
+import { byId, forgetWidths, html } from "./dom.js";
 import { drawSchedule, drawSetting, drawSteps } from "./figures.js";
 import { drawSpectrum, drawTraining, showMoment } from "./spectrum.js";
 import { questionOf, readState, writeState } from "./state.js";
@@ -387,5 +387,9 @@ const stops = makeControls(state, facts.stored, changed);
 listenForCopies();
 byId("version").textContent = facts.version;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-new ResizeObserver(redraw).observe(byId("figures"));
+const resized = new ResizeObserver(() => {
+  forgetWidths();
+  redraw();
+});
+for (const chart of document.querySelectorAll("figure svg")) resized.observe(chart);
 findFiles().then(() => changed());

@@ -1,7 +1,7 @@
 // Where the risk is along training: its two parts, and which curvatures they come from.
 
 import { around, drawChart, tickLabel } from "./chart.js";
-import { byId, styled, svg } from "./dom.js";
+import { byId, styled, svg, widthOf } from "./dom.js";
 import { short, whole } from "./words.js";
 
 const COLUMNS = 240;
@@ -9,7 +9,7 @@ const COLUMNS = 240;
 /** Risk and its two parts against steps. */
 export function drawTraining(element, risk, steps, target, moment) {
   const line = (name, look, label) => ({ points: risk.steps.map((step, i) => [step, risk[name][i] || null]), look, label });
-  const wide = element.clientWidth >= 560;
+  const wide = widthOf(element) >= 560;
   const top = Math.max(...risk.risk.filter(Number.isFinite));
   const y = around([...risk.risk, target], 1.5);
   y.min = Math.min(target / 8, top / 100);
@@ -25,7 +25,7 @@ export function drawTraining(element, risk, steps, target, moment) {
 /** Bands of curvature by steps: the colour says why there is risk, its strength how much of that step's risk it is. */
 export function drawSpectrum(element, risk, moment) {
   const { curvature } = risk.spectrum;
-  const wide = element.clientWidth >= 560;
+  const wide = widthOf(element) >= 560;
   const bands = curvature.length;
   const marks = bandTicks(curvature);
   const { frame, scales } = drawChart(element, {
