@@ -62,9 +62,15 @@ export function showPoint(question, curve, point, file, exact) {
   ];
   byId("point-settings").replaceChildren(...entries.map(([name, value]) =>
     html("div", {}, html("dt", { textContent: name }), html("dd", { textContent: value }))));
-  byId("command").textContent = pointCommand(question, curve, point.batch_size, file);
+  showCommand(byId("command"), pointCommand(question, curve, point.batch_size, file));
   byId("python").textContent = pointPython(question, curve, point.batch_size, file);
-  byId("schedule-command").textContent = scheduleCommand(question, curve, point.batch_size, file);
+  showCommand(byId("schedule-command"), scheduleCommand(question, curve, point.batch_size, file));
+}
+
+/** A command whose lines break before an option, never inside one. */
+function showCommand(element, command) {
+  const parts = command.split(/ (?=--)/);
+  element.replaceChildren(...parts.flatMap((part, i) => [i ? " " : "", html("span", { textContent: part })]));
 }
 
 /** Makes buttons copy what they name, and say so. */
