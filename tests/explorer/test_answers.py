@@ -3,6 +3,8 @@
 import base64
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import batchlens as bl
+from batchlens.explorer import _export
 from batchlens.explorer._answers import Answers
 from batchlens.explorer._files import Files, load
 from batchlens.explorer._pictures import picture
@@ -124,6 +127,47 @@ def test_curves_that_are_followed_say_so(ask: Ask) -> None:
         assert steps[0] == pytest.approx(steps[1], rel=0.05)
 
 
+def test_the_moment_at_which_a_target_is_reached_is_shown(ask: Ask) -> None:
+    answer = ask("/api/steps", QUESTION)[1]
+    point = answer["curves"][0]["points"][0]
+    asked = {**QUESTION, **point, "optimizer": "sgd", "power": 0}
+    training = ask("/api/risk", asked)[1]
+    reached = training["steps"].index(point["steps"])
+    assert training["risk"][reached] <= 0.1 < training["risk"][reached - 1]
+
+
+WARM = """
+import json, pkgutil
+import batchlens.theory._kernels as kernels
+from importlib import import_module
+from batchlens.explorer._answers import Answers, go_on, warm_up
+from batchlens.explorer._files import Files
+from tests.explorer.conftest import QUESTION
+
+def compiled():
+    modules = [import_module(f"{kernels.__name__}.{each.name}") for each in pkgutil.iter_modules(kernels.__path__)]
+    found = {id(entry): entry for module in modules for entry in vars(module).values()}
+    return sum(len(entry.signatures) for entry in found.values() if hasattr(entry, "signatures"))
+
+warm_up()
+before = compiled()
+answers, question = Answers(Files()), QUESTION | {"optimizer": "sgd,momentum,nesterov,sgd+ema,momentum+ema"}
+curves = answers.steps(question, go_on)["curves"]
+answers.steps(question | {"target": 0.11, "near": curves}, go_on)
+for curve in curves:
+    asked = question | curve["points"][-1] | {"optimizer": curve["optimizer"], "power": curve["power"]}
+    answers.risk(asked, go_on), answers.schedule(asked, go_on)
+print(json.dumps([before, compiled()]))
+"""
+
+
+def test_nothing_is_left_to_compile_once_the_page_is_there() -> None:
+    done = subprocess.run([sys.executable, "-c", WARM], capture_output=True, text=True, check=True, timeout=600,
+                          cwd=Path(__file__).parents[2])  # fmt: skip
+    before, after = json.loads(done.stdout)
+    assert 5 < before == after
+
+
 def test_a_target_that_is_met_at_the_start_takes_no_step(ask: Ask) -> None:
     _, first = ask("/api/steps", QUESTION)
     for near in (None, first["curves"]):
@@ -236,3 +280,20 @@ def test_answers_are_remembered() -> None:
     assert asked
     assert answers.steps(QUESTION, lambda: checks.append(1)) == first
     assert len(checks) == asked
+
+
+@pytest.mark.parametrize("place", ["no/such/folder/talk.html", "folder"])
+def test_a_page_that_cannot_be_written_is_refused_before_it_is_computed(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(_export, "build", pytest.fail)
+    with pytest.raises(bl.BatchlensError, match=f"{place} cannot be written"):
+        bl.export_explorer(tmp_path / place)
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_an_export_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="optimizer"):
+        bl.export_explorer(tmp_path / "talk.html", optimizers=["adam"])
+    assert not list(tmp_path.iterdir())

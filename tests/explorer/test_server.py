@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import batchlens as bl
-from batchlens.explorer import _page, _server
+from batchlens.explorer import _answers, _page, _server
 from batchlens.explorer._turns import Superseded, Turns
 from tests.explorer.conftest import QUESTION, Ask
 from tests.program import start
@@ -95,10 +95,26 @@ def test_it_listens_on_the_loopback_address_only(explorer: bl.Explorer) -> None:
     assert explorer._server.server_address[0] == "127.0.0.1"
 
 
-def test_a_port_that_is_taken_is_named(explorer: bl.Explorer) -> None:
+def test_a_port_that_is_taken_is_named_before_anything_is_compiled(
+    explorer: bl.Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_answers, "warm_up", pytest.fail)
     port = int(explorer.address.split(":")[2].rstrip("/"))
     with pytest.raises(bl.BatchlensError, match=f"port {port} cannot be listened on"):
         bl.explore(port=port, browser=False)
+
+
+def test_a_start_that_is_broken_off_frees_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with bl.explore(browser=False) as free:
+        port = free._server.server_port
+    with monkeypatch.context() as patched:
+        patched.setattr(_answers, "warm_up", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            bl.explore(port=port, browser=False)
+    bl.explore(port=port, browser=False).close()
 
 
 def test_a_newer_question_of_the_same_tab_ends_an_older_one() -> None:

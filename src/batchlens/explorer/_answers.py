@@ -86,7 +86,8 @@ class Answers:
         settings = (number(question, setting) for setting in ("learning_rate", "momentum", "averaging", "power"))
         rule = _rule(name, *settings)
         check()
-        moments = np.unique(np.geomspace(1, 2 * steps, self._moments).round().astype(np.int64))
+        even = np.geomspace(1, 2 * steps, self._moments - 1).round().astype(np.int64)
+        moments = np.union1d(even, steps)  # the one at which the target is reached among them
         document = risk_terms(posed.problem, rule, batch_size, moments).as_document()
         return document | {"spectrum": picture(posed.problem, rule, batch_size, moments, self._bands)}
 
@@ -105,6 +106,21 @@ class Answers:
             while len(self._remembered) > _MOST_REMEMBERED:
                 self._remembered.popitem(last=False)
         return found
+
+
+def warm_up() -> None:
+    """Asks everything once, of a small problem, so that every kernel behind an answer is compiled."""
+    answers = Answers(Files())
+    question = {"problem": {"dim": 2, "exponent": 1, "bins": 0, "rounding": "down"}, "target": 0.5,
+                "optimizer": "sgd,momentum", "power": 0, "batch_sizes": 64, "batch_size": 64}  # fmt: skip
+    curves = answers.steps(question, go_on)["curves"]
+    answers.steps(question | {"near": curves}, go_on)
+    answers.risk(question | curves[0]["points"][0] | {"optimizer": "sgd"}, go_on)
+    answers.schedule(question, go_on)
+
+
+def go_on() -> None:
+    """The check of a question that nothing newer can follow."""
 
 
 def _follow(

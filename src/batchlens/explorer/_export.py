@@ -8,7 +8,7 @@ from typing import Any
 
 from batchlens import __version__
 from batchlens._results import finite
-from batchlens.explorer._answers import Answers
+from batchlens.explorer._answers import Answers, go_on
 from batchlens.explorer._files import Files
 from batchlens.explorer._page import whole_page
 from batchlens.explorer._pictures import reduced
@@ -53,7 +53,7 @@ def _grid(files: Files) -> tuple[list[dict[str, Any]], list[float]]:
 
 def _cell(answers: Answers, question: dict[str, Any]) -> dict[str, Any]:
     """All that can be asked at one place of the sliders of problem and target."""
-    steps = answers.steps(question, _go_on)
+    steps = answers.steps(question, go_on)
     schedules, risks = {}, {}
     for curve in steps["curves"]:
         power = curve["power"]
@@ -61,11 +61,7 @@ def _cell(answers: Answers, question: dict[str, Any]) -> dict[str, Any]:
             size = point["batch_size"]
             asked = question | point | {"optimizer": curve["optimizer"], "power": power}
             if point["steps"]:
-                risks[f"{curve['optimizer']} {power:g} {size}"] = reduced(answers.risk(asked, _go_on))
+                risks[f"{curve['optimizer']} {power:g} {size}"] = reduced(answers.risk(asked, go_on))
             if f"{power:g} {size}" not in schedules and point["steps"]:
-                schedules[f"{power:g} {size}"] = answers.schedule(asked, _go_on)
+                schedules[f"{power:g} {size}"] = answers.schedule(asked, go_on)
     return {"steps": steps, "schedule": schedules, "risk": risks}
-
-
-def _go_on() -> None:
-    """Nobody asks for anything else meanwhile."""

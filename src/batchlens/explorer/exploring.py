@@ -1,9 +1,11 @@
 """Doors to the explorer: start it, or export it as one file."""
 
 import os
+import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -64,7 +66,7 @@ def explore(files: Sequence[_Path] = (), port: int = 0, browser: bool = True) ->
     """Critical batch sizes that move as one drags a slider: opens a page about the theory in the browser.
 
     A server of this process answers the page, on the loopback address only, until it is closed. Before it starts, the
-    theory's kernels are compiled where they are not yet; that happens once and takes a minute.
+    kernels that it needs are compiled where they are not yet; that happens once and takes up to a minute.
 
     Arguments:
         files: to begin with: a spectrum or a measurement (see `read_problem`), and runs, a sweep's store, a prediction
@@ -78,17 +80,20 @@ def explore(files: Sequence[_Path] = (), port: int = 0, browser: bool = True) ->
     """
     port = require_whole("port", port, high=65535)
     paths = [require_path("files", path) for path in require_sequence("files", files)]
-    from batchlens.explorer._answers import Answers
+    from batchlens.explorer._answers import Answers, warm_up
     from batchlens.explorer._files import Files
     from batchlens.explorer._server import Server
-    from batchlens.theory._kernels.__main__ import warm_up
 
     answers = Answers(Files(paths))
-    warm_up()
     try:
         server = Server(answers, port)
     except OSError as error:
         raise BatchlensError(f"port {port} cannot be listened on: {error.strerror or error}.") from None
+    try:
+        warm_up()
+    except BaseException:  # Ctrl-C while it compiles
+        server.server_close()
+        raise
     explorer = Explorer(server)
     if browser:
         webbrowser.open(explorer.address)
@@ -128,9 +133,25 @@ def export_explorer(
     from batchlens.explorer._export import build
     from batchlens.explorer._files import Files
 
+    with _saying_what_cannot_be_written(path):
+        _try_to_write(path)
     text = build(Files(paths), list(optimizers), list(powers), progress or (lambda *_: None))
-    try:
+    with _saying_what_cannot_be_written(path):
         path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _try_to_write(path: Path) -> None:
+    """Fails where the page could not be written, before minutes are spent on it; leaves no file behind."""
+    if path.exists():
+        path.open("ab").close()
+    else:
+        tempfile.TemporaryFile(dir=path.parent).close()
+
+
+@contextmanager
+def _saying_what_cannot_be_written(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise BatchlensError(f"{path} cannot be written: {error.strerror or error}.") from None
-    return path
