@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -48,6 +49,24 @@ def test_a_quadratic_is_predicted_as_it_is(prediction: Prediction) -> None:
         assert interval.low < (steps or 0) < interval.high
         assert interval.high / interval.low > math.exp(2 * 1.645 * 0.2) * 0.99  # never narrower than what was found
     assert found.settings[0]["learning_rate"] == pytest.approx(truth.settings[0]["learning_rate"], rel=0.1)
+
+
+def test_the_sentence_says_what_the_critical_batch_size_takes(prediction: Prediction) -> None:
+    critical = prediction.curves["sgd"].critical().value or 0.0
+    truth = bl.scaling_curve(MODEL.problem(), "sgd", sorted([*SIZES, critical]), TARGET - MODEL.floor)
+    steps = dict(zip(truth.batch_sizes, (count or 0 for count in truth.steps), strict=True))
+    said = re.search(
+        r"takes ([\d.]+) times the fewest steps and ([\d.]+) times the fewest examples", prediction.sentence
+    )
+    assert said is not None
+    # a straight line between two batch sizes that are four times apart stands above the curve
+    assert float(said[1]) == pytest.approx(steps[critical] / min(steps.values()), rel=0.2)
+    assert float(said[2]) == pytest.approx(critical * steps[critical] / (8 * steps[8]), rel=0.2)
+    cheap = re.search(r"Up to ([\d,]+) it takes at most 1.2 times the fewest examples", prediction.sentence)
+    assert cheap is not None
+    size = int(cheap[1].replace(",", ""))
+    larger = SIZES[SIZES.index(size) + 1]
+    assert size * steps[size] < 1.2 * 8 * steps[8] < larger * steps[larger]
 
 
 def test_momentum_scales_further_unless_early_curvature_holds_it_back(prediction: Prediction) -> None:

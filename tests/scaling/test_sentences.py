@@ -23,8 +23,8 @@ def test_a_number_with_its_price() -> None:
     sizes = [8.0, 16, 32, 64, 128, 256, 512]
     assert fit_one(hyperbola(200, sizes), seconds={size: 1000 / size for size in sizes}).sentence == (
         "The critical batch size is about 200 (200 to 200): there training takes twice the fewest steps and twice the "
-        "fewest examples. Up to 40 a larger batch is nearly free; 512 takes 0.7 of the steps of 200 for 1.8 times its "
-        "examples. Fastest on this hardware: 512."
+        "fewest examples. Up to 40 it takes at most 1.2 times the fewest examples; 512 takes 0.7 of the steps of 200 "
+        "for 1.8 times its examples. Fastest on this hardware: 512."
     )
 
 
@@ -40,9 +40,9 @@ def test_without_a_larger_batch_twice_the_critical_one_is_priced() -> None:
     )
 
 
-def test_what_is_free_below_the_smallest_batch_is_said_so() -> None:
+def test_what_is_cheap_below_the_smallest_batch_is_said_so() -> None:
     sentence = fit_one(hyperbola(200, [64, 128, 256, 512])).sentence
-    assert "A larger batch is nearly free only up to 40, below the smallest measured;" in sentence
+    assert "Up to 40, which is below the smallest measured, it takes at most 1.2 times the fewest examples;" in sentence
 
 
 @pytest.mark.parametrize(

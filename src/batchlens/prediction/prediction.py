@@ -33,8 +33,8 @@ __all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
 
 # How many times the measured numbers are drawn anew, and the normal quantile of a 90% interval.
 _DRAWS, _REACH = 8, 1.645
-# A batch size is nearly free while it needs at most this part more examples.
-_FREE = 0.2
+# Up to which batch size training takes at most this many times the fewest examples is part of the answer.
+_CHEAP = 1.2
 
 _Status = Literal["predicted", "not_identifiable"]
 
@@ -393,23 +393,34 @@ def _advice(predicted: Sequence[PredictedCurve]) -> Iterator[str]:
         yield f"The batch sizes asked for do not show the critical batch size of {first.optimizer}."
     else:
         within = "" if interval is None else f" ({interval})"
-        yield (
-            f"With {first.optimizer} the critical batch size is about {value:,.0f}{within}: there training takes twice "
-            "the fewest steps and twice the fewest examples."
-        )
-    free = [size for size, part in zip(first.curve.batch_sizes, first.curve.efficiency(), strict=True)
-            if part is not None and part >= 1 / (1 + _FREE)]  # fmt: skip
-    if free and value is not None:
-        size = max(free)
+        words = f"With {first.optimizer} the critical batch size is about {value:,.0f}{within}"
+        yield words + _price(first.curve, value) + "."
+    cheap = [size for size, part in zip(first.curve.batch_sizes, first.curve.efficiency(), strict=True)
+             if part is not None and part >= 1 / _CHEAP]  # fmt: skip
+    if cheap and value is not None:
+        size = max(cheap)
         place = first.curve.batch_sizes.index(size)
         rate = first.curve.settings[place].get("learning_rate")
         use = "" if rate is None else f", with a learning rate of about {rate:.2g}"
-        yield f"Up to {size:,.0f} it costs at most 20% more examples{use}."
+        yield f"Up to {size:,.0f} it takes at most {_CHEAP:g} times the fewest examples{use}."
     others = [entry for entry in predicted[1:] if entry.critical().value is not None and not entry.reasons]
     if others and value is not None:
         best = max(others, key=lambda entry: entry.critical().value or 0.0)
         if (best.critical().value or 0.0) > value:
             yield f"The critical batch size of {best.optimizer} is about {best.critical().value:,.0f}."
+
+
+def _price(curve: ScalingCurve, batch_size: float) -> str:
+    """What a batch size takes on a curve, if it lies between those of the curve."""
+    log_batch, log_steps = reached(curve.batch_sizes, curve.steps)
+    at = math.log(batch_size)
+    if not log_batch[0] <= at <= log_batch[-1]:
+        return ""
+    parts = [part for part in curve.efficiency() if part is not None]
+    steps = float(np.interp(at, log_batch, log_steps))
+    fewest_examples = log_batch[0] + log_steps[0] + math.log(parts[0])
+    slower, dearer = math.exp(steps - log_steps.min()), math.exp(at + steps - fewest_examples)
+    return f": there training takes {slower:.2g} times the fewest steps and {dearer:.2g} times the fewest examples"
 
 
 def _ends(ratio: Any) -> tuple[float | None, Interval | None]:

@@ -13,8 +13,8 @@ from batchlens.scaling._intervals import Interval
 if TYPE_CHECKING:
     from batchlens.scaling.fitting import FittedRuns
 
-# Up to this part of the critical batch size a larger batch is nearly free: it costs at most 20% more examples.
-_FREE = 0.2
+# Up to this part of the critical batch size training takes at most 1.2 times the fewest examples.
+_CHEAP = 0.2
 _ROUNDING = 1e-9
 _LARGER = 2.0  # how much larger a batch is shown the price of, at least
 
@@ -38,15 +38,12 @@ def best_words(best: float, tied: tuple[float, float] | None) -> str:
 def _say_number(fitted: "FittedRuns") -> str:
     found, interval = fitted.estimate("fit")
     assert found.value is not None
-    smallest, free = _measured(fitted)[0], float(f"{_FREE * found.value:.2g}")
-    nearly_free = (
-        f"Up to {_words(free)} a larger batch is nearly free"
-        if free >= smallest
-        else f"A larger batch is nearly free only up to {_words(free)}, below the smallest measured"
-    )
+    smallest, cheap = _measured(fitted)[0], float(f"{_CHEAP * found.value:.2g}")
+    below = "" if cheap >= smallest else ", which is below the smallest measured,"
     return (
         f"is about {found} ({_interval_words(interval)}): there training takes twice the fewest steps and twice the "
-        f"fewest examples. {nearly_free}; {_say_price(fitted, found.value)}."
+        f"fewest examples. Up to {_words(cheap)}{below} it takes at most {1 + _CHEAP:g} times the fewest examples; "
+        f"{_say_price(fitted, found.value)}."
     )
 
 
