@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from batchlens._drawing import Line, batch_axis, draw_lines, log_axis, look_of, power_colour, spread, steps_axis
+from batchlens._drawing import (
+    Line,
+    batch_axis,
+    draw_lines,
+    legend_at_lower_left,
+    log_axis,
+    look_of,
+    power_colour,
+    spread,
+    steps_axis,
+)
 
 MANY = ("sgd", "momentum", "nesterov", "adam", "adamw", "kfac", "muon", "sgd+ema", "kfac+ema")
 
@@ -53,6 +63,23 @@ def test_log_axis_of_nothing_is_an_axis() -> None:
     log_axis(ax, [None], "rate")
     render(ax)
     assert ax.get_ylim()[0] > 0
+
+
+@pytest.mark.parametrize("steps", [[40, 30, 29, 400], [100, 100, 101], [9, 8, 8, 7, 3000], [1e6, 5e5, 3e5]])
+@pytest.mark.parametrize("size", [(6.4, 4.8), (5.6, 3.8)])
+def test_a_legend_covers_no_point(steps: list[float], size: tuple[float, float]) -> None:
+    ax = Figure(figsize=size, layout="constrained").add_subplot()
+    points = [(4.0 * 2**k, count) for k, count in enumerate(steps)]
+    for name in ("measured", "fitted curve", "its 95% interval", "perfect scaling", "critical batch size"):
+        ax.plot(*zip(*points, strict=True), "o", label=name)
+    batch_axis(ax, [at for at, _ in points])
+    log_axis(ax, steps, "steps")
+    legend_at_lower_left(ax, points)
+    render(ax)
+    legend = ax.get_legend()
+    assert legend is not None
+    covered = legend.get_window_extent()
+    assert not any(covered.contains(*place) for place in ax.transData.transform(points))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ _LABEL_GAP = 0.048
 # How far a logarithmic axis reaches beyond what it shows, as a factor.
 _MARGIN = 1.6
 _OWN_MARKERS = ("D", "P", "^", "v")
+# What a legend takes of the axes: its width, its height without entries, and that of an entry.
+_LEGEND_WIDTH, _LEGEND_MARGIN, _LEGEND_ROW = 0.42, 0.05, 0.065
 
 _STYLE: Any = {
     "axes.edgecolor": FOREGROUND,
@@ -160,15 +162,36 @@ def steps_axis(ax: Axes, values: "Iterable[float | None]", written_out: bool = F
         plain_ticks(ax)
 
 
+def shows_few_decades(ax: Axes) -> bool:
+    """Whether powers of ten alone would be too few ticks for the heights."""
+    low, high = ax.get_ylim()
+    return bool(high / low < 300)
+
+
 def plain_ticks(ax: Axes) -> None:
     """2,000 for powers of ten, with more ticks where less than two decades or so are shown."""
-    low, high = ax.get_ylim()
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
-    few = high / low < 300
+    few = shows_few_decades(ax)
     ax.yaxis.set_major_formatter(plain)
     if few:
         ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     ax.yaxis.set_minor_formatter(plain if few else NullFormatter())
+
+
+def legend_at_lower_left(
+    ax: Axes, points: "Iterable[tuple[float, float | None]]", fontsize: float | None = None
+) -> None:
+    """A legend at the lower left of logarithmic axes, which reach further down where it would cover points."""
+    rows = len(ax.get_legend_handles_labels()[1])
+    share = min(_LEGEND_MARGIN + _LEGEND_ROW * rows, 0.6)
+    left, right = np.log(ax.get_xlim())
+    edge = np.exp(left + _LEGEND_WIDTH * (right - left))
+    heights = positive(height for size, height in points if size < edge)
+    low, high = np.log(ax.get_ylim())
+    if heights:
+        low = min(low, (np.log(min(heights)) - share * high) / (1 - share))
+    ax.set_ylim(np.exp(low), np.exp(high))
+    ax.legend(loc="lower left", fontsize=fontsize)
 
 
 def positive(values: "Iterable[float | None]") -> list[float]:

@@ -17,6 +17,7 @@ from batchlens._drawing import (
     batch_axis,
     hold_batch_sizes,
     label_ends,
+    legend_at_lower_left,
     log_axis,
     plain_ticks,
     steps_axis,
@@ -92,7 +93,7 @@ def draw_steps(ax: "Axes", rows: Iterable[Row], looks: Looks | None = None) -> "
     """
     listed = list(rows)
     shown = [row for row in listed if row["kind"] in ("measured", "fitted")]
-    steps_axis(ax, [row[name] for row in shown for name in ("steps", "low", "high")], written_out=True)
+    steps_axis(ax, [row[name] for row in shown for name in ("steps", "low", "high")])
     ax.set_title("dashed: critical batch size (fit)", fontsize="medium", loc="left")
     return _draw(ax, listed, "steps", looks)
 
@@ -102,7 +103,6 @@ def draw_times(ax: "Axes", rows: Iterable[Row], looks: Looks | None = None) -> "
     listed = list(rows)
     shown = [row for row in listed if row["kind"] in ("measured", "fitted")]
     log_axis(ax, [row[name] for row in shown for name in ("seconds", "low", "high")], "seconds to target")
-    plain_ticks(ax)
     ax.set_title("dashed: fastest batch size", fontsize="medium", loc="left")
     return _draw(ax, listed, "seconds", looks)
 
@@ -126,7 +126,9 @@ def _draw(ax: "Axes", rows: list[Row], value: str, looks: Looks | None) -> "Axes
     if len(names) > 1:
         label_ends(ax, lines)
     else:
-        ax.legend(loc="lower left" if value == "steps" else "best", fontsize=9)
+        shown = [row for row in rows if row["kind"] in ("measured", "fitted")]
+        legend_at_lower_left(ax, [(row["batch_size"], row[end]) for row in shown for end in (value, "low")], fontsize=9)
+    plain_ticks(ax)
     return ax
 
 

@@ -4,7 +4,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchlens._drawing import PALETTE, batch_axis, hold_batch_sizes, steps_axis
+from batchlens._drawing import (
+    PALETTE,
+    batch_axis,
+    hold_batch_sizes,
+    legend_at_lower_left,
+    plain_ticks,
+    shows_few_decades,
+    steps_axis,
+)
 from batchlens.scaling._critical import UNFINISHED
 
 if TYPE_CHECKING:
@@ -40,7 +48,10 @@ def draw_curve(ax: "Axes", curve: "ScalingCurve") -> "Axes":
     _draw_perfect_scaling(ax, curve, colour)
     _mark_critical(ax, curve, colour, len(others))
     ax.grid(True, alpha=0.2)
-    ax.legend(loc="lower left")
+    low = [(size, interval.low) for size, interval in zip(curve.batch_sizes, curve.intervals, strict=False) if interval]
+    legend_at_lower_left(ax, [*known, *low, *map(tuple, earlier.tolist())])
+    if shows_few_decades(ax):
+        plain_ticks(ax)
     return ax
 
 
@@ -95,6 +106,12 @@ def _mark_critical(ax: "Axes", curve: "ScalingCurve", colour: str, place: int) -
         ha="right" if late else "left",
         va="top",
         color=colour,
+        bbox={
+            "facecolor": ax.get_facecolor(),
+            "edgecolor": "none",
+            "alpha": 0.8,
+            "pad": 1.0,
+        },  # over other curves' dashed lines
     )
     if place == 0:
         ax.set_title("dashed: critical batch size (knee)", fontsize="medium", loc="left")
