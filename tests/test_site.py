@@ -104,6 +104,13 @@ def test_no_internal_link_is_dead() -> None:
     assert dead == []
 
 
+def test_formulas_of_docstrings_stand_as_they_were_written() -> None:
+    """Indented text that is not marked as such would be run together into a quotation."""
+    shown = [path for path in pages() if path.parent.name == "api"]
+    assert shown
+    assert [path.name for path in shown if "<blockquote" in path.read_text(encoding="utf-8")] == []
+
+
 def test_nothing_is_loaded_from_elsewhere() -> None:
     assert [link for page in pages().values() for link in page.loaded if is_foreign(link)] == []
 

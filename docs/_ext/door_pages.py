@@ -77,12 +77,23 @@ def find_door(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: n
 
 
 def as_restructured_text(_: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Docstrings are plain text: what would be mark-up of reStructuredText is not meant as such."""
-    shown = False
-    for number, line in enumerate(lines):
+    """Docstrings are plain text: what would be mark-up of reStructuredText is not meant as such.
+
+    What stands apart and indented, a formula for instance, is shown as it is.
+    """
+    shown, found = False, [""]
+    for line in lines:
+        if line.strip() and found[-1:] == [""] and indent(line) > max(map(indent, found[-2:])):
+            found += ["::", ""]
+            shown = True
         shown = line.lstrip().startswith(">>>") or (shown and bool(line.strip()))
-        if not shown:
-            lines[number] = re.sub(r"(`[^`]*`)|([*|])|(?<=\w)_(?=\W|$)", escaped, line)
+        found.append(line if shown else re.sub(r"(`[^`]*`)|([*|])|(?<=\w)_(?=\W|$)", escaped, line))
+    lines[:] = found[1:]
+
+
+def indent(line: str) -> int:
+    """Spaces before the first word."""
+    return len(line) - len(line.lstrip())
 
 
 def with_short_types(
