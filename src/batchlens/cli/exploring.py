@@ -40,11 +40,11 @@ def explore_command(files: tuple[Path, ...], port: int, browser: bool, export: P
     with waiting("Compiling the theory (a minute the first time, a moment later)"):
         explorer = bl.explore(list(files), port, browser)
     with explorer:
-        if as_json:
-            print_json({"address": explorer.address})
-        else:
-            say(f"Explorer: {explorer.address} (Ctrl-C ends it)")
         try:
+            if as_json:
+                print_json({"address": explorer.address})
+            else:
+                say(f"Explorer: {explorer.address} (Ctrl-C ends it)")
             explorer.wait()
         except KeyboardInterrupt:
             say("Ended.", err=True)
