@@ -36,7 +36,9 @@ def test_declaration_is_one_that_a_sweep_takes(name: str) -> None:
     declaration = declare(**arguments_of(sweep)).declaration
     assert declaration.search == "guided"
     assert declaration.optimizers == tuple(sweep["optimizers"])
-    assert declaration.target == sweep.get("target", bl.find_workload(sweep["workload"], sweep["size"]).target)
+    workload = bl.find_workload(sweep["workload"], sweep["size"])
+    own = workload.target if sweep["target_on"] == "validation" else workload.train_loss_target
+    assert declaration.target == sweep.get("target", own)
     assert len(declaration.also_targets) == len(sweep["also_targets"])
     assert declaration.seeds >= 5
     assert {base_of(name) for name in sweep["optimizers"] if is_averaged(name)} <= set(sweep["optimizers"])
