@@ -4,14 +4,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INTEGRATIONS := build/integrations
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce evidence predictions curvature docs test slow integrations attack versions same check format bench lock clean
+.PHONY: help setup reproduce evidence predictions curvature docs test slow integrations cluster attack versions same check format bench lock clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,8 +41,11 @@ test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (five minut
 slow: $(VENV)/.dev ## Run the slow tests
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m slow tests
 
-integrations: $(INTEGRATIONS)/.ready ## Run the callbacks in real trainers of Lightning and Hugging Face (two minutes)
-	$(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations tests/test_pages.py
+integrations: build/integrations/.ready ## Run the callbacks in real trainers of Lightning and Hugging Face (two minutes)
+	build/integrations/bin/python -m pytest -m integrations tests/integrations tests/test_pages.py
+
+cluster: build/cluster/.ready ## Run sweeps on a Ray cluster of two nodes, one of which is killed (five minutes)
+	build/cluster/bin/python -m pytest -m ray tests/sweep/test_ray.py
 
 # Pythons on which `make versions` tries the wheel, and the tests that need neither torch nor minutes.
 PYTHONS ?= python3.11 python3.12 python3.13
@@ -111,11 +113,12 @@ $(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
 	@touch $@
 
 # Other libraries have a folder of their own: what they ask for must not move the locks.
-$(INTEGRATIONS)/.ready: requirements/core.txt requirements/torch.txt requirements/integrations.txt pyproject.toml
-	@echo "Setting up $(INTEGRATIONS): Lightning, Hugging Face and TensorBoard"
-	@$(PYTHON) -m venv $(INTEGRATIONS)
-	@for file in core torch integrations; do \
-		$(INTEGRATIONS)/bin/python -m pip install -qq --disable-pip-version-check \
+build/integrations/.ready build/cluster/.ready: build/%/.ready: requirements/core.txt requirements/torch.txt \
+		requirements/%.txt pyproject.toml
+	@echo "Setting up build/$*: what requirements/$*.txt names"
+	@$(PYTHON) -m venv build/$*
+	@for file in core torch $*; do \
+		build/$*/bin/python -m pip install -qq --disable-pip-version-check \
 			--requirement requirements/$$file.txt || exit 1; done
-	@$(INTEGRATIONS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --editable .
+	@build/$*/bin/python -m pip install -qq --disable-pip-version-check --no-deps --editable .
 	@touch $@

@@ -54,9 +54,19 @@ def losses_that_kill_once(outputs: Tensor, targets: Tensor) -> Tensor:
     return cross_entropies(outputs, targets)
 
 
+def losses_that_wait(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Never come on a node that has a folder HOSTAGES, once one is wanted there."""
+    folder = Path(os.environ.get("HOSTAGES", "nowhere"))
+    if (folder / "wanted").exists():
+        (folder / "taken").touch()
+        time.sleep(600)
+    return cross_entropies(outputs, targets)
+
+
 deadly = replace(DIGITS, loss=losses_that_kill)
 faulty = replace(DIGITS, loss=losses_that_raise)
 hungry = replace(DIGITS, loss=losses_that_lack_memory)
 absent = replace(DIGITS, data=no_data)
 parent = replace(DIGITS, data=data_that_forks)
 deadly_parent = replace(parent, loss=losses_that_kill_once)
+hostage = replace(DIGITS, loss=losses_that_wait)

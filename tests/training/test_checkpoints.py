@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from batchlens import BatchlensError
-from batchlens.sweep._executors.job import run_job
+from batchlens.sweep._executors.job import run_job, run_saved_job
 from batchlens.training._checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint
 from batchlens.training.loop import Interrupted, train
 from tests.attack.damage import damage
@@ -53,6 +53,19 @@ def test_trial_of_a_sweep_starts_anew_too(saved: bytes, tmp_path: Path, seed: in
     assert len(answer.pop("warnings")) == 1
     undamaged = run_job({**JOB, "checkpoint": None}, lambda _: None)
     assert {**answer, "seconds": 0} == {**undamaged, "seconds": 0}
+
+
+def test_trial_that_waited_goes_on_from_what_it_saved() -> None:
+    answer, saved = run_saved_job({**JOB, "pause": 5}, lambda _: None, None)
+    paused = answer["steps_taken"]
+    assert answer["paused"]
+    assert 5 <= paused < 16
+    steps: list[int] = []
+    answer, left = run_saved_job(JOB, steps.append, saved)
+    assert steps[0] == paused
+    assert left is None
+    undisturbed = run_job({**JOB, "checkpoint": None}, lambda _: None)
+    assert {**answer, "seconds": 0} == {**undisturbed, "seconds": 0}
 
 
 def test_damaged_checkpoints_are_all_kept(saved: bytes, tmp_path: Path) -> None:

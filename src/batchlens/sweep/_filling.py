@@ -251,6 +251,7 @@ class _Sweep:
         self.reach, self.pruning, self.watch = reach, pruning, watch
         self.started, self.shown = time.monotonic(), -1.0
         self.ran, self.attempts = 0, Counter[Key]()
+        self.saved: dict[Key, Any] = {}  # trials that wait, by whoever ran them
         self.retried = 0
         self.deadline = math.inf if time_budget is None else self.started + time_budget
         for cell in store.declaration.cells:
@@ -295,6 +296,7 @@ class _Sweep:
         if (ended.answer or {}).get("paused"):
             assert ended.answer is not None
             self.queue.pause(ended.key, ended.answer)
+            self.saved[ended.key] = ended.saved
             self._cut()
             return
         trial = self._judge(task, ended)
@@ -341,6 +343,7 @@ class _Sweep:
             self.queue.end(trial)
             self.store.add(trial)
             self.ran += 1
+            self.saved.pop(trial.key, None)
             if (checkpoint := self._checkpoint(trial.key)) is not None:
                 checkpoint.unlink(missing_ok=True)
 
@@ -372,6 +375,7 @@ class _Sweep:
             "averages": task.averages,
             "all_targets": task.all_targets,
             "pause": task.pause,
+            "saved": self.saved.pop(key, None),
         }
 
     def _show(self, workers: int, pause: float) -> None:

@@ -10,11 +10,15 @@ from batchlens.sweep._trial import Key
 
 @dataclass(frozen=True)
 class Ended:
-    """A trial that has ended; without an answer, `reason` says what became of its process."""
+    """A trial that has ended, or waits for others; without an answer, `reason` says what became of its process.
+
+    `saved` is where one that waits was put, if not into the file that its job names: its next job takes it back.
+    """
 
     key: Key
     answer: Mapping[str, Any] | None
     reason: str = ""
+    saved: Any = None
 
 
 class Executor(Protocol):

@@ -1,6 +1,7 @@
 """Runs one trial, in whatever process it is told to."""
 
 import platform
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -33,6 +34,18 @@ def run_job(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     said = [str(warning.message) for warning in caught if issubclass(warning.category, DamagedCheckpoint)]
     return {**answer, "warnings": said} if said else answer
+
+
+def run_saved_job(
+    job: Mapping[str, Any], stop: Callable[[int], Stop | None], saved: bytes | None
+) -> tuple[Answer, bytes | None]:
+    """The same from where it was `saved`, and where it waits for others what it saved: for runs without a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "run.pt"
+        if saved is not None:
+            checkpoint.write_bytes(saved)
+        answer = run_job({**job, "checkpoint": str(checkpoint)}, stop)
+        return answer, checkpoint.read_bytes() if "paused" in answer else None
 
 
 def _run(job: Mapping[str, Any], stop: Callable[[int], Stop | None], workload: Workload | None) -> Answer:

@@ -61,10 +61,22 @@ class _Stop:
         self._question, self._asked = self._limits.get.remote(self._cell), time.monotonic()
 
 
-def _run(job: Mapping[str, Any], cell: Cell, limit: int | None, limits: Any) -> Mapping[str, Any]:
-    from batchlens.sweep._executors.job import run_job
+def _run(job: Mapping[str, Any], cell: Cell, limit: int | None, limits: Any) -> tuple[Mapping[str, Any], bytes | None]:
+    from batchlens.sweep._executors.job import run_saved_job
+    from batchlens.training._memory import keep_freed_memory
 
-    return run_job(job, _Stop(cell, limit, limits))
+    keep_freed_memory()
+    return run_saved_job({**job, "saved": None}, _Stop(cell, limit, limits), _fetch(job["saved"]))
+
+
+def _fetch(saved: Any) -> bytes | None:
+    """What a trial saved before it waited; None where that went with its node, and the trial starts anew."""
+    ray = _import_ray()
+    try:
+        found: bytes | None = None if saved is None else ray.get(saved)
+    except ray.exceptions.RayError:
+        return None
+    return found
 
 
 class RayExecutor:
@@ -80,12 +92,13 @@ class RayExecutor:
                 raise BatchlensError(f"no Ray cluster at {address}: {_first_line(error)}") from error
         self._cpus, self._gpus = cpus, gpus
         # Lost processes are run again by the coordinator, which counts how often.
-        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_run)
+        # What a trial saves stays on its node until another one asks for it.
+        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0, num_returns=2)(_run)
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
         self._limits = ray.remote(num_cpus=0, scheduling_strategy=here)(_Limits).remote()
-        self._running: dict[Any, Key] = {}
+        self._running: dict[Any, tuple[Key, Any]] = {}  # by the answer to come, with what will be saved
         self._looked, self._slots = 0.0, 1
 
     @property
@@ -103,7 +116,8 @@ class RayExecutor:
     def start(self, key: Key, job: Mapping[str, Any], limit: int | None) -> None:
         """Queues a trial."""
         limits = None if key.repeat else self._limits
-        self._running[self._task.remote(job, key.cell, limit, limits)] = key
+        answer, saved = self._task.remote(job, key.cell, limit, limits)
+        self._running[answer] = key, saved
 
     def set_limit(self, cell: Cell, limit: int) -> None:
         """Tasks ask for it."""
@@ -117,9 +131,9 @@ class RayExecutor:
         ready, _ = self._ray.wait(list(self._running), timeout=seconds)
         if not ready:
             return None
-        key = self._running.pop(ready[0])
+        key, saved = self._running.pop(ready[0])
         try:
-            return Ended(key, self._ray.get(ready[0]))
+            return Ended(key, self._ray.get(ready[0]), saved=saved)
         except self._ray.exceptions.RayTaskError as error:  # batchlens is missing there, for instance
             raise BatchlensError(f"{key}: {_first_line(error.cause)}") from error
         except self._ray.exceptions.RayError as error:
