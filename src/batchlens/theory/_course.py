@@ -144,8 +144,9 @@ class Course:
             return excess_of(found.risk, target)
 
         fewest_steps(excess, low, best.steps, excess_of(best.risk, target))
-        # The starts nearby may have led astray: fewer steps count as out of reach only where fresh ones fail too.
-        while best.steps > 1 and (fewer := plan(best.steps - 1, None)).risk <= target:
+        # Starts nearby may have led astray, or to a better valley in the end: fewer steps count as out of reach only
+        # where that one and fresh starts fail.
+        while best.steps > 1 and (fewer := _one_fewer(target, plan, best)) is not None:
             best = fewer
         while (confirmed := self.exact(best)).risk > target:  # by a rounding error
             best = plan(best.steps + 1 + int(best.steps * RESOLUTION), best)
@@ -254,6 +255,12 @@ class Course:
         if self.momentum == 0.0:
             return sgd_path(*self.lanes, rates, np.ones(lengths.size), lengths)[:2]
         return momentum_path(*self.lanes, rates, momentum, np.ones(lengths.size), lengths)[:2]
+
+
+def _one_fewer(target: float, plan: Callable[[int, Plan | None], Plan], best: Plan) -> Plan | None:
+    """A schedule with a step less that meets the target, from near the best one or from fresh starts."""
+    found = (plan(best.steps - 1, near) for near in (best, None))
+    return next((fewer for fewer in found if fewer.risk <= target), None)
 
 
 def split_evenly(steps: int, pieces: int) -> IntArray:
