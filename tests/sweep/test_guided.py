@@ -18,7 +18,7 @@ from batchlens.optimizers import is_averaged
 from batchlens.sweep._cells import guided_results
 from batchlens.sweep._declaration import Cell, Shard
 from batchlens.sweep._declare import declare
-from batchlens.sweep._filling import fill
+from batchlens.sweep._filling import _chooses_steadily, fill
 from batchlens.sweep._guided import (
     CHOOSING,
     FINALIST,
@@ -284,6 +284,26 @@ def test_what_an_average_met_counts_even_where_the_run_was_cut() -> None:
     plain, mean = (guided.outcomes(Cell(name, 8), 1)[KEEP - 1] for name in ("sgd", "sgd+ema"))
     assert (plain.steps, plain.censored) == (first, True)
     assert (mean.steps, mean.censored) == (first - 0.5, False)
+
+
+@pytest.mark.parametrize(("steady", "number"), [(False, FINALIST), (True, FINALIST + 1)])
+def test_of_two_finalists_that_cannot_be_told_apart_the_steadier_is_chosen(steady: bool, number: int) -> None:
+    declaration = make_declaration(("sgd",), sizes=(8,), trials=12, steady=steady)
+    steps = {FINALIST: (15.0, 27.3, 16.5), FINALIST + 1: (18.4, 21.7, 17.2)}  # 18.9 and 19.0 in the mean
+    trials = [
+        make_trial(Key("sgd", 8, finalist, repeat), "reached", 30, plain=taken)
+        for finalist, runs in steps.items()
+        for repeat, taken in enumerate(runs, start=1)
+    ]
+    choice = Guided(declaration, trials).chosen(Cell("sgd", 8))
+    assert choice is not None
+    assert choice.number == number
+
+
+def test_a_store_of_an_earlier_version_goes_on_choosing_as_it_did(tmp_path: Path) -> None:
+    assert _chooses_steadily(tmp_path / "new.sqlite")
+    Store.open_to_write(tmp_path / "old.sqlite", make_declaration()).close()
+    assert not _chooses_steadily(tmp_path / "old.sqlite")
 
 
 def test_momentum_at_0_is_0() -> None:

@@ -85,6 +85,8 @@ class Declaration:
         confirm_target: whether two evaluations in a row must meet the target.
         leave: whether the points of a guided search may leave the declared spaces, by a third of them.
         precision: half the interval of a guided cell's log steps that is enough, instead of a number of seeds.
+        steady: whether a guided search chooses the finalist with the lowest mean of log steps plus its standard error,
+            and not only with the lowest mean; stores of earlier versions do not.
     """
 
     workload: str
@@ -105,6 +107,7 @@ class Declaration:
     confirm_target: bool = False
     leave: bool = True
     precision: float | None = None
+    steady: bool = False
 
     def __post_init__(self) -> None:
         for name, values in (("optimizers", self.optimizers), ("batch_sizes", self.batch_sizes)):

@@ -116,6 +116,7 @@ def declare(
         seeds=_seeds(guided, seeds),
         also_targets=tuple(str(entry) for entry in also),
         confirm_target=require_flag("confirm_target", confirm_target),
+        steady=guided,
     )
     sweep = DeclaredSweep(declaration, found, named)
     _try_out(sweep)

@@ -101,7 +101,10 @@ def fill(
     """Runs what is missing of a declared sweep into the store at `path`; arguments as for `run_sweep`."""
     guided = sweep.declaration.search == "guided"
     extend = (guided or shard is None) if extend is None else require_flag("extend", extend)
-    declaration = replace(sweep.declaration, precision=precision, leave=extend or not guided)
+    path = require_path("store", path)
+    declaration = replace(
+        sweep.declaration, precision=precision, leave=extend or not guided, steady=guided and _chooses_steadily(path)
+    )
     repeats = require_whole("repeats", repeats)
     pruning, retry_failed = require_flag("pruning", pruning), require_flag("retry_failed", retry_failed)
     _check_search(declaration, shard, repeats, extend, precision, time_budget)
@@ -114,7 +117,6 @@ def fill(
             "one. Put it into a file and name it FILE.py:NAME."
         )
     device = device or ("cuda" if gpus else "cpu")
-    path = require_path("store", path)
     if ray is None:
         check_device(device)
         if not path.exists():  # what is not there is better said before there is a store
@@ -150,6 +152,17 @@ def fill(
         if surroundings.checkpoints is not None and not queue.open_count:  # what is there is of runs that have ended
             shutil.rmtree(surroundings.checkpoints, ignore_errors=True)
         return running.summary()
+
+
+def _chooses_steadily(path: Path) -> bool:
+    """As the sweep did when its store was made; new ones do."""
+    if not path.exists():
+        return True
+    try:
+        with Store.open(path) as store:
+            return store.declaration.steady
+    except BatchlensError:  # what is wrong with it is said where it is opened to write
+        return True
 
 
 def _sobol_queue(store: Store, spaces: Mapping[Cell, Mapping[str, Range]], **options: Any) -> Queue:

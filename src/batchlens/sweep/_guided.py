@@ -13,7 +13,7 @@ from results alone: what was met by then is known, of the rest that it takes lon
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from batchlens._grid import PLAIN, next_wide_rung
@@ -212,9 +212,14 @@ class Guided:
         return sorted({key.number for key in self.finals(cell)})
 
     def chosen(self, cell: Cell) -> "Choice | None":
-        """The finalist, and of an averaged optimizer the averaging, that took fewest steps over the choosing seeds."""
+        """The finalist, and of an averaged optimizer the averaging, that took fewest steps over the choosing seeds.
+
+        Where settings scatter, three seeds in luck make a bad one look good: of two that cannot be told apart the
+        steadier one is chosen.
+        """
         choices = [choice for number in self.finalists(cell) for choice in self._choices(cell, number)]
-        return min(choices, key=lambda choice: choice.log_steps, default=None)
+        weight = 1.0 if self.declaration.steady else 0.0
+        return min(choices, key=lambda choice: choice.log_steps + weight * choice.error, default=None)
 
     def _choices(self, cell: Cell, number: int) -> "Iterator[Choice]":
         keys = [Key(*cell, number, repeat) for repeat in range(1, CHOOSING + 1)]
@@ -226,7 +231,7 @@ class Guided:
         patience = self.patience(cell, "choose")
         for name in every if is_averaged(cell.optimizer) else [PLAIN]:
             logs = [_log_steps(trial, by, name, patience) for trial, by in zip(trials, found, strict=True)]
-            yield Choice(number, name, fmean(logs))
+            yield Choice(number, name, fmean(logs), stdev(logs) / math.sqrt(len(logs)))
 
     def patience(self, cell: Cell, what: str) -> int:
         """The step beyond which a finalist, or a seed that reports, is given up."""
@@ -301,11 +306,12 @@ class Guided:
 
 
 class Choice(NamedTuple):
-    """A finalist, whose weights count, and the mean of its log steps over the seeds that choose."""
+    """A finalist, whose weights count, and the mean of its log steps over the seeds that choose, with its error."""
 
     number: int
     weights: str
     log_steps: float
+    error: float
 
 
 def _log_steps(trial: Trial, crossings: Mapping[str, tuple[int, float]], name: str, patience: int) -> float:
