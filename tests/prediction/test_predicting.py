@@ -40,7 +40,7 @@ def test_confirming_trains_cells(prediction: bl.Prediction) -> None:
     assert cell.steps is None or cell.steps > 0
 
 
-def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch) -> Referred:
+def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch, out: Path | None = None) -> Referred:
     """A reference whose range test says 1, on a network whose top curvature is 3."""
 
     def run_at(plan: Plan, rate: float, tell: object) -> Referred:
@@ -52,13 +52,23 @@ def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch) -> Referr
     monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 1.0)
     monkeypatch.setattr(_reference, "_run_at", run_at)
     workload = bl.find_workload("digits")
-    plan = Plan(workload, 64, rate, "train-loss", 0.1, 0, None, {})
+    plan = Plan(workload, 64, rate, "train-loss", 0.1, 0, out, {})
     return _reference.run_reference(plan, lambda *_: None)
 
 
 def test_a_rate_that_is_too_fast_gives_way_to_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 diverges, 2/3 has a sharpness of 2 and 4/9 one of 4/3."""
     assert run_with_rate(None, monkeypatch).learning_rate == pytest.approx(4 / 9)
+
+
+def test_a_file_of_another_run_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run that diverges has measured nothing, so what lies there is not its own."""
+    monkeypatch.setattr(_reference, "_MOST_TRIES", 1)
+    monkeypatch.setattr(_reference, "_kept_rate", lambda plan: 2.0)
+    file = tmp_path / "other.json"
+    file.write_text("{}")
+    assert run_with_rate(None, monkeypatch, file).diverged
+    assert file.exists()
 
 
 def test_a_rate_that_was_asked_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def run_reference(plan: Plan, tell: Tell) -> Referred:
     for _ in range(_MOST_TRIES if plan.learning_rate is None else 0):
         if not _is_too_fast(referred):
             break
-        if plan.out is not None:
+        if plan.out is not None and referred.measurement is not None:  # else the file is not of this run
             plan.out.unlink(missing_ok=True)
         referred = _run_at(plan, referred.learning_rate / _CALMER, tell)
     return referred
