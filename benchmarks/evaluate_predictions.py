@@ -6,7 +6,7 @@ Each reference follows from its range test: seeds, batch sizes 64 and 128 and ta
 that of `measure_truth.py`, at training losses of 0.1 and 0.06; elsewhere, and for sgd+ema, it is what the sweep
 reports, at its own target. Truth and references have seeds of their own. Prints how far critical batch sizes, steps and
 learning rates are off, how many intervals hold the truth, and how many references were refused. `--keep` has every
-prediction as JSON, and those that are there already are not made again.
+prediction and what was measured for it as JSON, and those that are there already are not made again.
 """
 
 import argparse
@@ -64,6 +64,8 @@ def predict(task: Task) -> tuple[Task, dict[str, Any], float]:
     if task.file is not None and task.file.exists():
         return task, *json.loads(task.file.read_text(encoding="utf-8"))
     declaration, started = sweep_of(task.sweep).declaration, time.process_time()
+    if task.file is not None:
+        task.file.parent.mkdir(parents=True, exist_ok=True)
     document = bl.predict(
         declaration.workload,
         optimizers=[name for name in OPTIMIZERS if name in declaration.optimizers],
@@ -73,11 +75,11 @@ def predict(task: Task) -> tuple[Task, dict[str, Any], float]:
         batch_size=task.batch_size,
         size=declaration.size,
         seed=task.seed,
+        out=None if task.file is None else task.file.with_suffix(".measured.json"),
         threads=1,
     ).as_document()
     seconds = time.process_time() - started
     if task.file is not None:
-        task.file.parent.mkdir(parents=True, exist_ok=True)
         task.file.write_text(json.dumps([document, seconds]), encoding="utf-8")
     return task, document, seconds
 

@@ -52,7 +52,7 @@ def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch, out: Path
     monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 1.0)
     monkeypatch.setattr(_reference, "_run_at", run_at)
     workload = bl.find_workload("digits")
-    plan = Plan(workload, 64, rate, "train-loss", 0.1, 0, out, {})
+    plan = Plan(workload, 64, rate, "train-loss", 0.1, 100, 0, out, {})
     return _reference.run_reference(plan, lambda *_: None)
 
 
@@ -82,6 +82,13 @@ def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:
         for rate in (0.5, None)
     )  # fmt: skip
     assert again.reference == first.reference
+
+
+def test_as_many_examples_are_measured_on_as_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    bl.predict("digits", target_on="train-loss", target=0.5, optimizers=["sgd"], batch_sizes=[16, 64, 256],
+               out=file, learning_rate=0.5, examples=200)  # fmt: skip
+    assert bl.read_measurement(file).moments[-1].examples == 200
 
 
 def test_a_missed_target_is_not_identifiable() -> None:

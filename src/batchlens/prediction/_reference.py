@@ -28,8 +28,6 @@ _RANGE_SEED = 1_000_003
 _MOMENTS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.8, 0.9)
 # A rate of the range test that turns out to be at the edge of stability is divided by this, so many times.
 _CALMER, _MOST_TRIES = 1.5, 3
-# Examples that are measured on: with 384 both numbers were 35 to 55% too high on MNIST.
-_EXAMPLES = 1536
 
 Tell = Callable[[int, int, str], None]
 
@@ -43,6 +41,7 @@ class Plan:
     learning_rate: float | None
     target_on: str
     target: float | None
+    examples: int
     seed: int
     out: Path | None
     options: Mapping[str, Any]  # of training: device, threads, data_dir
@@ -117,7 +116,7 @@ def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
         {"learning_rate": rate},
         [record.steps],
         top_steps=moments,
-        examples=_EXAMPLES,
+        examples=plan.examples,
         seed=plan.seed,
         schedule="constant",
         out=plan.out,
