@@ -189,9 +189,10 @@ def risk_by_steps(
     setting: Setting,
     batch_size: float,
     steps: int,
+    growth: ArrayLike = 0.0,
 ) -> Floats:
-    """The risk after 0, 1, ..., `steps` steps."""
-    return path_by_steps(h, c, s, n, [setting], [batch_size], [steps])
+    """The risk after 0, 1, ..., `steps` steps; a unit of loss adds `growth` to the noise c."""
+    return path_by_steps(h, c, s, n, [setting], [batch_size], [steps], growth)
 
 
 def path_by_steps(
@@ -202,6 +203,7 @@ def path_by_steps(
     pieces: Sequence[Setting],
     batch_sizes: Sequence[float],
     lengths: Sequence[int],
+    growth: ArrayLike = 0.0,
 ) -> Floats:
     """The risk after 0, 1, ..., sum(lengths) steps, piece k taking lengths[k] of them.
 
@@ -214,7 +216,8 @@ def path_by_steps(
     for setting, batch_size, length in zip(pieces, batch_sizes, lengths, strict=True):
         a, b = _matrices(h, setting)
         for _ in range(length):
-            covariance = _advance(covariance, a, b, c / batch_size)
+            loss = np.sum(n * h * covariance[:, 0, 0]) / 2
+            covariance = _advance(covariance, a, b, (c + np.asarray(growth) * loss) / batch_size)
             risks.append(_risk_of(h, n, covariance))
     return np.array(risks)
 
@@ -292,10 +295,12 @@ def monte_carlo_risk(
     batch_size: float,
     steps: int,
     seed: int,
+    growth: ArrayLike = 0.0,
 ) -> tuple[float, float]:
     """Mean and standard error of the loss after `steps` steps over `n_repeats` simulated runs.
 
-    Every count is 1, theta(0) ~ N(0, s) and the gradient noise is Gaussian.
+    Every count is 1, theta(0) ~ N(0, s) and the gradient noise is Gaussian; a unit of loss adds `growth` to its
+    variance.
     """
     h, c, s = (np.atleast_1d(np.asarray(x, dtype=np.float64)) for x in (h, c, s))
     random = np.random.default_rng(seed)
@@ -303,7 +308,8 @@ def monte_carlo_risk(
     m = np.zeros_like(theta)
     avg = theta.copy()
     for _ in range(steps):
-        eps = np.sqrt(c / batch_size) * random.standard_normal(theta.shape)
+        loss = np.sum(h * theta**2, axis=1, keepdims=True) / 2
+        eps = np.sqrt((c + np.asarray(growth) * loss) / batch_size) * random.standard_normal(theta.shape)
         g = h**-setting.power * (h * theta + eps)
         m = setting.momentum * m + g
         if setting.nesterov:

@@ -4,6 +4,7 @@ import numpy as np
 
 from batchlens._arrays import IntArray
 from batchlens._checks import require_number, require_whole
+from batchlens.theory.problem import NoisyQuadratic
 
 # Where searches give up.
 MAX_STEPS = 10**12
@@ -28,3 +29,12 @@ def require_steps(steps: object, name: str = "steps") -> IntArray:
     if not entries:
         raise ValueError(f"`{name}` must have at least one entry, got none.")
     return np.array([require_whole(name, entry) for entry in entries], dtype=np.int64)
+
+
+def require_constant_noise(problem: NoisyQuadratic) -> None:
+    """Refuses a problem that has to be followed step by step, where that is not done."""
+    if problem.noise_follows_loss:
+        raise ValueError(
+            "`problem` must have noise that does not follow the loss here, got a `noise_growth`; `risk`, "
+            "`steps_to_target`, `tune` and `scaling_curve` take it."
+        )

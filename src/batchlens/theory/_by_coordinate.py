@@ -2,7 +2,7 @@
 
 from batchlens._arrays import FloatArray
 from batchlens._checks import require_instance
-from batchlens.theory._arguments import require_batch_size, require_steps
+from batchlens.theory._arguments import require_batch_size, require_constant_noise, require_steps
 from batchlens.theory._coordinates import lift, lifts, weights_at
 from batchlens.theory._kernels import risks
 from batchlens.theory._types import Steps
@@ -19,7 +19,7 @@ def risk_by_coordinate(
     >>> left.tolist(), noise.tolist()
     ([[0.5, 0.25], [0.0, 0.0625]], [[0.0, 0.0], [0.5, 0.125]])
     """
-    require_instance("problem", problem, NoisyQuadratic)
+    require_constant_noise(require_instance("problem", problem, NoisyQuadratic))
     require_instance("rule", rule, UpdateRule)
     batch_size = require_batch_size(batch_size)
     wanted = require_steps(steps)

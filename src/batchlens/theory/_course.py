@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from batchlens._arrays import FloatArray, IntArray
 from batchlens._checks import require_choice, require_instance, require_number, require_whole
-from batchlens.theory._arguments import MAX_STEPS, require_batch_size
+from batchlens.theory._arguments import MAX_STEPS, require_batch_size, require_constant_noise
 from batchlens.theory._cells import best_constant
 from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._kernels.update import rate_limit
@@ -80,7 +80,7 @@ def make_course(
     max_learning_rate: float | None,
 ) -> "Course":
     """Check arguments once for all who plan schedules."""
-    require_instance("problem", problem, NoisyQuadratic)
+    require_constant_noise(require_instance("problem", problem, NoisyQuadratic))
     if isinstance(momentum, str):
         require_choice("momentum", momentum, ("tuned",))
         fixed = None

@@ -9,8 +9,11 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from batchlens._arrays import FloatArray
 from batchlens.theory._cells import Cell
+from batchlens.theory._following import Follower
 from batchlens.theory._search import excess_of
+from batchlens.theory._tune_following import Search
 from batchlens.theory._units import rescaled
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
@@ -45,6 +48,8 @@ def tune_nearby(
     scaled, unit = rescaled(problem, power)
     cell = Cell(scaled, family, batch_size, power)
     point = cell.point(replace(rule, learning_rate=rule.learning_rate / unit))
+    if problem.noise_follows_loss:
+        return _follow_nearby(cell, unit, target, point, steps)
 
     def excess(count: int) -> float:
         nonlocal point
@@ -60,6 +65,19 @@ def tune_nearby(
         return None
     best = cell.rule(point)
     return found, replace(best, learning_rate=best.learning_rate * unit)
+
+
+def _follow_nearby(
+    cell: Cell, unit: float, target: float, point: FloatArray, steps: int
+) -> tuple[int, UpdateRule] | None:
+    """`tune_nearby` where the noise follows the loss."""
+    follower = Follower.of(cell.problem, cell.batch_size, cell.power)
+    search = Search(follower, cell.family, cell.power, target, math.ceil(_FAR * steps))
+    search.descend(point)
+    if search.point is None:
+        return None
+    best = search.rule(search.point)
+    return math.ceil(search.best), replace(best, learning_rate=best.learning_rate * unit)
 
 
 def _crossing(excess: Callable[[int], float], steps: int, closeness: float) -> int | None:

@@ -25,8 +25,11 @@ def rescaled(problem: NoisyQuadratic, power: float) -> tuple[NoisyQuadratic, flo
         return problem, 1.0
     weights(problem)  # refused here, its sentence has the user's numbers
     with np.errstate(over="ignore", under="ignore"):  # what overflows is refused
-        columns = np.ldexp(problem.curvature, -shift), np.ldexp(problem.noise, -shift), np.ldexp(problem.initial, shift)
-    return NoisyQuadratic(*columns, problem.count), 2.0 ** (-shift * (1.0 - power))
+        curvature, noise, growth = (
+            np.ldexp(column, -shift) for column in (problem.curvature, problem.noise, problem.noise_growth)
+        )
+        initial = np.ldexp(problem.initial, shift)
+    return NoisyQuadratic(curvature, noise, initial, problem.count, growth), 2.0 ** (-shift * (1.0 - power))
 
 
 def require_rate(rate: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens._checks import require_number
-from batchlens.theory._arguments import require_batch_size, require_steps
+from batchlens.theory._arguments import require_batch_size, require_constant_noise, require_steps
 from batchlens.theory._coordinates import weights_at
 from batchlens.theory._kernels.update import rate_limit
 from batchlens.theory._types import Steps
@@ -120,6 +120,7 @@ def _coordinates(
     problem: NoisyQuadratic, rule: UpdateRule, batch_size: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Rates and weights; the closed forms hold for stable rules only."""
+    require_constant_noise(problem)
     a, _ = rule.rates(problem.curvature)
     limit = rate_limit(rule.momentum, nesterov=False)
     require_number("learning_rate * h^(1 - power)", a.max(), 0, limit, closed=(True, False))

@@ -13,8 +13,9 @@ import numpy as np
 from batchlens._arrays import FloatArray, IntArray
 from batchlens._checks import require_instance
 from batchlens._results import Result, axes_or_new
-from batchlens.theory._arguments import require_batch_size, require_steps
+from batchlens.theory._arguments import require_batch_size, require_constant_noise, require_steps
 from batchlens.theory._coordinates import lift, lifts, preconditioned, weights, weights_at
+from batchlens.theory._following import Follower
 from batchlens.theory._kernels import risks
 from batchlens.theory._kernels.update import characteristic, rate_limit
 from batchlens.theory._types import Steps
@@ -93,7 +94,8 @@ def risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, steps: St
         problem: what is minimised.
         rule: how; its averaged iterate is what counts (without averaging that is the iterate itself).
         batch_size: examples per step, any number above 0.
-        steps: one step count or many; the cost grows with the logarithm of the largest.
+        steps: one step count or many; the cost grows with the logarithm of the largest, or with the largest itself
+            where the noise follows the loss.
 
     >>> problem = NoisyQuadratic.power_law(dim=10_000)
     >>> rule = UpdateRule(learning_rate=0.1, momentum=0.9)
@@ -135,6 +137,9 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
         rule.averaging,
         wanted.reshape(-1),
     )
+    if problem.noise_follows_loss:
+        total = Follower.of(problem, batch_size, rule.power).risks(rule, wanted.reshape(-1))
+        sums[1] = np.maximum(total - sums[0], 0.0)
     return RiskTerms(sums[0].reshape(wanted.shape), sums[1].reshape(wanted.shape), wanted)
 
 
@@ -160,7 +165,7 @@ def risk_path(
     >>> risk_path(problem, rules, batch_size=16, lengths=[50, 50]).round(6).tolist()
     [0.207982, 0.124059]
     """
-    require_instance("problem", problem, NoisyQuadratic)
+    require_constant_noise(require_instance("problem", problem, NoisyQuadratic))
     given: object = lengths
     array = isinstance(given, np.ndarray) and given.ndim > 0
     if isinstance(given, str) or not (array or isinstance(given, Sequence)):
@@ -246,6 +251,8 @@ def steady_state_risk(problem: NoisyQuadratic, rule: UpdateRule, batch_size: flo
     batch_size = require_batch_size(batch_size)
     if not is_stable(problem, rule):
         return float("inf")
+    if problem.noise_follows_loss and rule.learning_rate > 0:
+        return Follower.of(problem, batch_size, rule.power).steady_state(rule)
     start, noise = weights_at(problem, batch_size)
     return risks.sum_steady_state(
         *rule.rates(problem.curvature),

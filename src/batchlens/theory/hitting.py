@@ -5,6 +5,7 @@ steady state, and an unstable rule may dip before it blows up.  The search is ex
 `_first_hit`): it passes over a stretch of steps only where a lower bound shows that none of them can do.
 """
 
+import math
 from typing import NamedTuple
 
 from batchlens._checks import require_instance, require_number, require_whole
@@ -12,6 +13,7 @@ from batchlens.errors import BatchlensError
 from batchlens.theory._arguments import MAX_STEPS, require_batch_size
 from batchlens.theory._coordinates import lift, lifts, weights_at
 from batchlens.theory._first_hit import find_first_hit
+from batchlens.theory._following import Follower
 from batchlens.theory._kernels.hitting import NEVER, REACHED, UNDECIDED
 from batchlens.theory._types import Status
 from batchlens.theory.dynamics import is_stable
@@ -68,6 +70,8 @@ def hitting_time(
     max_steps = require_whole("max_steps", max_steps, low=0, high=2**61)
     if problem.initial_risk <= target:  # summed up in another order, it could lie a last digit beyond
         return HittingTime(0, "reached")
+    if problem.noise_follows_loss:
+        return _follow(problem, rule, batch_size, target, max_steps)
     rates, tails = rule.rates(problem.curvature)
     lifted = lifts(rates)
     start, noise = weights_at(problem, batch_size, lifted)
@@ -82,6 +86,16 @@ def hitting_time(
     if ending == NEVER:
         return HittingTime(None, "steady_state_above_target")
     return HittingTime(None, "beyond_max_steps")
+
+
+def _follow(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, target: float, max_steps: int) -> HittingTime:
+    """Step by step."""
+    follower = Follower.of(problem, batch_size, rule.power)
+    steps, _, status = follower.hit(rule, target, max_steps)
+    if status in ("beyond_max_steps", "undecided") and is_stable(problem, rule):
+        level = follower.steady_state(rule)
+        status = "unstable" if level == math.inf else "steady_state_above_target" if level > target else status
+    return HittingTime(steps, status)
 
 
 def steps_to_target(

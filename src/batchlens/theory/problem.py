@@ -2,7 +2,7 @@
 
 Notation: h, curvature; c, per-example gradient noise variance; s = E[theta(0)^2]; n, how many coordinates an
 entry stands for.  The loss is 1/2 sum_i n_i h_i theta_i^2 (eqn. 1 of the paper), and a gradient over a batch of B
-examples has variance c_i / B around h_i theta_i.
+examples has variance c_i / B around h_i theta_i; (c_i + g_i loss) / B where the noise follows the loss.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,9 @@ class NoisyQuadratic(Result):
         noise: c, variance of one example's gradient, at least 0.
         initial: s = E[theta(0)^2], at least 0.
         count: n >= 1, how many coordinates each entry stands for; ones by default.
+        noise_growth: g, what a unit of loss adds to c, at least 0; zeros, as in the paper, by default. In networks
+            gradients vary less as the loss falls. Coordinates are coupled then, and every step is taken: `risk`,
+            `steps_to_target`, `tune` and `scaling_curve` answer still, in milliseconds to seconds.
 
     >>> problem = NoisyQuadratic(curvature=[1.0, 0.1], noise=[1.0, 0.1], initial=[1.0, 1.0])
     >>> problem.dim, problem.trace, problem.initial_risk
@@ -45,6 +48,7 @@ class NoisyQuadratic(Result):
     noise: FloatArray
     initial: FloatArray
     count: FloatArray
+    noise_growth: FloatArray
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class NoisyQuadratic(Result):
         noise: npt.ArrayLike,
         initial: npt.ArrayLike,
         count: npt.ArrayLike | None = None,
+        noise_growth: npt.ArrayLike | None = None,
     ) -> None:
         h = require_vector("curvature", curvature)
         if h.size == 0:
@@ -61,10 +66,13 @@ class NoisyQuadratic(Result):
             "noise": require_vector("noise", noise, h.size),
             "initial": require_vector("initial", initial, h.size),
             "count": np.ones(h.size) if count is None else require_vector("count", count, h.size),
+            "noise_growth": (
+                np.zeros(h.size) if noise_growth is None else require_vector("noise_growth", noise_growth, h.size)
+            ),
         }
         if h.min() <= 0:
             raise ValueError(f"`curvature` must be above 0, got {h.min():g}.")
-        for name, low in (("noise", 0), ("initial", 0), ("count", 1)):
+        for name, low in (("noise", 0), ("initial", 0), ("count", 1), ("noise_growth", 0)):
             if columns[name].min() < low:
                 raise ValueError(f"`{name}` must be at least {low}, got {columns[name].min():g}.")
         for name, column in columns.items():
@@ -123,19 +131,26 @@ class NoisyQuadratic(Result):
             return float(0.5 * self.count @ (self.curvature * self.initial))
 
     @property
+    def noise_follows_loss(self) -> bool:
+        """Whether gradients vary more where the loss is higher."""
+        return bool(self.noise_growth.any())
+
+    @property
     def headline(self) -> str:
         """Size, range of curvature, trace and initial risk."""
         size = f"{self.dim:,.0f} coordinates"
         if self.curvature.size != self.dim:
             size += f" in {self.curvature.size:,} bins"
         curvature = f"curvature {self.curvature.max():.4g} to {self.curvature.min():.4g}"
-        return f"{size}, {curvature}, trace {self.trace:.4g}, initial risk {self.initial_risk:.4g}"
+        follows = ", noise follows the loss" if self.noise_follows_loss else ""
+        return f"{size}, {curvature}, trace {self.trace:.4g}, initial risk {self.initial_risk:.4g}{follows}"
 
     def to_frame(self) -> "pandas.DataFrame":
-        """One row per entry: curvature, noise, initial, count."""
+        """One row per entry: curvature, noise, initial, count, and noise_growth where the noise follows the loss."""
         import pandas
 
-        return pandas.DataFrame({name: getattr(self, name) for name in ("curvature", "noise", "initial", "count")})
+        names = ["curvature", "noise", "initial", "count", *(["noise_growth"] if self.noise_follows_loss else [])]
+        return pandas.DataFrame({name: getattr(self, name) for name in names})
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draws the spectrum: curvature against rank, from the largest to the smallest."""
@@ -162,9 +177,9 @@ class NoisyQuadratic(Result):
         """Fewer entries that behave alike: coordinates of similar curvature share a bin.
 
         "mean" cuts the range of log h into `bins` equal parts and keeps, bin by bin, the number of coordinates
-        and the sums of h, of c and of h s.  "down" is the paper's quantisation: every eigenvalue is rounded down
-        to the next of `bins` points spaced geometrically from the largest to the smallest, c / h and s kept; it
-        loses a few percent of the trace.  Empty bins are dropped.
+        and the sums of h, of c and its growth, and of h s.  "down" is the paper's quantisation: every eigenvalue is
+        rounded down to the next of `bins` points spaced geometrically from the largest to the smallest, c / h and s
+        kept; it loses a few percent of the trace.  Empty bins are dropped.
 
         >>> paper = NoisyQuadratic.power_law(dim=10_000).binned(100, rounding="down")
         >>> paper.dim, round(paper.trace, 5), paper.curvature.size
@@ -190,10 +205,10 @@ class NoisyQuadratic(Result):
             count = total(n)
             if rounding == "mean":
                 curvature = total(n * h) / count
-                noise = total(n * self.noise) / count
+                noise, growth = (total(n * values) / count for values in (self.noise, self.noise_growth))
                 initial = total(n * h * self.initial) / total(n * h)
             else:
                 curvature = h.min() * np.exp(-used * width)
-                noise = curvature * total(n * self.noise / h) / count
+                noise, growth = (curvature * total(n * v / h) / count for v in (self.noise, self.noise_growth))
                 initial = total(n * self.initial) / count
-        return type(self)(curvature, noise, initial, count)
+        return type(self)(curvature, noise, initial, count, growth)

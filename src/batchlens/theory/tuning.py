@@ -3,9 +3,11 @@
 The steps that a rule takes jump as its parameters change, so they are not what is minimised.  For a fixed number of
 steps t the risk is smooth in the parameters; its least value falls as t grows, and the answer is the smallest t at
 which it meets the target.  The minimum over the parameters is made global by a grid over all rules that can matter at
-t steps, from whose best basins a simplex descends (see `_kernels.quick`).
+t steps, from whose best basins a simplex descends (see `_kernels.quick`).  Where the noise follows the loss, runs are
+followed step by step instead (see `_tune_following`).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -16,10 +18,12 @@ from batchlens._checks import require_choice, require_instance, require_number, 
 from batchlens._results import Result, axes_or_new
 from batchlens.optimizers import FAMILIES
 from batchlens.scaling.curve import ScalingCurve
-from batchlens.theory._arguments import MAX_STEPS, require_batch_size
+from batchlens.theory._arguments import MAX_STEPS, require_batch_size, require_constant_noise
 from batchlens.theory._cells import FREE, Cell, best_at, limits
+from batchlens.theory._following import Follower
 from batchlens.theory._showing import describe, one_row, settings_of
 from batchlens.theory._tune_cell import tune_cell
+from batchlens.theory._tune_following import Search, tune_following
 from batchlens.theory._types import Status
 from batchlens.theory._units import require_rate, rescaled
 from batchlens.theory.bounds import lower_bound_steps
@@ -174,12 +178,26 @@ def tune(
     asked = problem, batch_size, target
     if problem.initial_risk <= target:
         return Tuned(UpdateRule(0.0, power=cell.power), 0, "reached", (), *asked)
+    if problem.noise_follows_loss:
+        return _tune_following(cell, unit, target, max_steps, asked)
     least = lower_bound_steps(problem, cell.batch_size, target, kind="bayes") - 1
     found = tune_cell(cell, target, least, max_steps)
     if found is None:
         return Tuned(None, None, "beyond_max_steps", (), *asked)
     steps, point = found
     return Tuned(_in_units(cell.rule(point), unit), steps, "reached", limits(cell, point), *asked)
+
+
+def _tune_following(
+    cell: Cell, unit: float, target: float, max_steps: int, asked: tuple[NoisyQuadratic, float, float]
+) -> Tuned:
+    """`tune` step by step."""
+    follower = Follower.of(cell.problem, cell.batch_size, cell.power)
+    found = tune_following(Search(follower, cell.family, cell.power, target, max_steps, cell.momentum))
+    if found.point is None:
+        return Tuned(None, None, "beyond_max_steps", (), *asked)
+    rule = _in_units(found.rule(found.point), unit)
+    return Tuned(rule, math.ceil(found.best), "reached", limits(cell, found.point), *asked)
 
 
 def scaling_curve(
@@ -278,6 +296,7 @@ def best_risk(
     (3906, 0.0395)
     """
     cell, unit = _check(problem, family, batch_size, power, momentum)
+    require_constant_noise(problem)
     if (examples is None) == (steps is None):
         raise ValueError(f"`examples` or `steps` must be given, one of them, got {examples} and {steps}.")
     if examples is not None:

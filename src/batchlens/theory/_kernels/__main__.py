@@ -20,6 +20,9 @@ def warm_up() -> None:
     steady_state_risk(problem, rule, batch_size=1)
     steps_to_target(problem, rule, batch_size=1, target=1.0)
     tune(problem, "sgd", batch_size=100, target=0.5)
+    following = NoisyQuadratic([1.0], [0.0], [1.0], noise_growth=[1.0])
+    risk(following, rule, batch_size=10, steps=[1])
+    steps_to_target(following, rule, batch_size=10, target=0.1)
     for momentum in (0.0, 0.5):
         best_schedule(problem, batch_size=1, steps=2, momentum=momentum)
         best_batch_schedule(problem, UpdateRule(0.1, momentum), steps=2, examples=4)
