@@ -65,7 +65,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             f"Steps to {target}",
             "figure 5" if sweep.declaration.target_on == "validation" else "figure 8",
-            "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals." + again,
+            "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals. Dotted: "
+            "perfect scaling. Triangles: critical batch sizes by fit." + again,
             f"{name}-steps",
             figures.plain_steps_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),

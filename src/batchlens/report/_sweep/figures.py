@@ -21,7 +21,7 @@ LIKELY = 0.9
 
 
 def sweep_steps_data(sweep: SweepResult) -> pd.DataFrame:
-    """Steps to the target of every optimizer at every batch size, with the interval's ends."""
+    """Steps to the target of every optimizer at every batch size, with the interval's ends, and the critical one."""
     return frame_of(
         {
             "optimizer": curve.optimizer,
@@ -32,27 +32,42 @@ def sweep_steps_data(sweep: SweepResult) -> pd.DataFrame:
             "high": None if cell.interval is None else cell.interval.high,
             "max_steps": sweep.declaration.budget(cell.batch_size),
             "complete": cell.result.complete,
+            "critical_batch_size": _critical(curve),
         }
         for curve in sweep.measured
         for cell in curve.cells
     )
 
 
+def _critical(curve: MeasuredCurve) -> float | None:
+    """By "fit", where that is a number and no bound."""
+    found = curve.estimates[DEFINITIONS.index("fit")].critical_batch_size
+    return found.value if found.relation == "=" else None
+
+
 def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
-    """Steps against batch size, one line per optimizer; a cross at the step budget where none reached the target."""
+    """Steps against batch size, one line per optimizer; a cross at the step budget where none reached the target.
+
+    Dotted is perfect scaling; a mark at the lower edge is the critical batch size of the line of its colour.
+    """
     shown = list(dict.fromkeys(data["optimizer"]))
     missed = data[data["status"] == "not_reached"]
     steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
-    top = ax.get_ylim()[1]
+    bottom, top = ax.get_ylim()
+    _draw_perfect_scaling(ax, data)
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         reached = part["steps"].notna().any()
-        if reached:
-            lines.append(Line(part["batch_size"], part["steps"], _label(optimizer, part), colour, style, marker))
         shift = _shift(shown.index(optimizer), len(shown), sorted(set(part["batch_size"])))
+        if reached:
+            sizes = part["batch_size"] * shift
+            lines.append(Line(sizes, part["steps"], _label(optimizer, part), colour, style, marker))
+        critical = part["critical_batch_size"].iloc[0]
+        if not pd.isna(critical):
+            ax.plot([critical], [bottom], marker="^", color=colour, markersize=8, clip_on=False, zorder=3)
         for row in rows_of(part.dropna(subset="low")):
             high = top if pd.isna(row["high"]) else row["high"]
             ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
@@ -61,6 +76,15 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
             label = "" if reached else f"{optimizer} (not reached)"
             lines.append(Line(crosses["batch_size"] * shift, crosses["max_steps"], label, colour, " ", "x"))
     draw_lines(ax, lines)
+
+
+def _draw_perfect_scaling(ax: Axes, data: pd.DataFrame) -> None:
+    """From the most steps at the smallest batch size on."""
+    known = data.dropna(subset="steps")
+    if len(known):
+        smallest = known[known["batch_size"] == known["batch_size"].min()]
+        ends = pd.Series([smallest["batch_size"].iloc[0], data["batch_size"].max()])
+        ax.plot(ends, smallest["steps"].max() * ends.iloc[0] / ends, ":", color="#888888", linewidth=1.0)
 
 
 def plain_steps_data(sweep: SweepResult) -> pd.DataFrame:
