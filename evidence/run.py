@@ -3,6 +3,7 @@
     make evidence                                all of them that are not for left-over time
     make evidence SWEEP=digits WORKERS=1         one
     make evidence TIME_BUDGET=3600               for an hour
+    make evidence SWEEP=digits MORE_SEEDS=600    of a complete one, seeds for ten minutes where intervals are widest
 
 Ctrl-C loses at most the runs in flight; the same again goes on.
 """
@@ -86,15 +87,18 @@ def left(sweep: Mapping[str, Any], store: Path) -> str:
     return f"{result.cells_done} of {cells} cells complete, about {hours * part:.2g} core-hours left"
 
 
-def run(sweep: Mapping[str, Any], folder: Path, workers: int) -> None:
-    """Fills a sweep's store, and makes it slim."""
+def run(sweep: Mapping[str, Any], folder: Path, workers: int, more_seeds: float | None = None) -> None:
+    """Fills a sweep's store, and makes it slim; `more_seeds` are seconds for seeds where intervals are widest.
+
+    Verdicts rest on every cell, so that the widest of all is the widest of those they rest on.
+    """
     name, store = sweep["name"], store_of(sweep, folder)
     say(f"{name}: {left(sweep, store)}")
     arguments = arguments_of(sweep)
     if not store.exists():
         write_resolved(declare(**arguments).declaration, store)
     try:
-        result = bl.run_sweep(**arguments, store=store, workers=workers, watch=Lines(name))
+        result = bl.run_sweep(**arguments, store=store, workers=workers, watch=Lines(name), time_budget=more_seeds)
     except SweepInterrupted:
         slim(store)
         raise
@@ -149,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sweep", choices=[*sweeps, ""], default="", help="only this one")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--time-budget", type=float, help="seconds after which to stop")
+    parser.add_argument("--more-seeds", type=float, help="seconds for further seeds, where intervals are widest")
     parser.add_argument("--list", action="store_true", help="say what is left, and run nothing")
     asked = parser.parse_args(arguments)
     chosen = [sweeps[asked.sweep]] if asked.sweep else [s for s in sweeps.values() if "if_time_is_left" not in s]
@@ -163,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         begin()
         for sweep in chosen:
-            run(sweep, HERE, asked.workers)
+            run(sweep, HERE, asked.workers, asked.more_seeds)
     except SweepInterrupted as stopped:
         say(str(stopped))
         sys.exit(130)

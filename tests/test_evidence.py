@@ -115,6 +115,8 @@ def test_a_sweep_is_run_resolved_and_made_slim(tmp_path: Path, capsys: pytest.Ca
     assert len(reports) == 2
     run(SMALL, tmp_path, workers=1)  # nothing is left to do
     assert bl.read_sweep(store).ended == result.ended
+    run(SMALL, tmp_path, workers=1, more_seeds=10.0)
+    assert len(bl.read_sweep(store).cells[0].result.repeats) > 2
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "small: none of 1 cells complete, about 0.5 core-hours left"
     assert said[2] == "small: all 1 cells complete"
