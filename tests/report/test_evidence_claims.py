@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -14,12 +15,14 @@ import batchlens as bl
 from batchlens.errors import BatchlensError
 from batchlens.report import _paper
 from batchlens.report._evidence import numbers as numbers_module
+from batchlens.report._evidence.contradictions import find_contradictions
 from batchlens.report._evidence.figures import averaging_ratio_data, predicted_data, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
 from batchlens.report._evidence.judging import claim_codes, judge_claim, part_codes
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers
-from batchlens.report._evidence.page import claims_data, cost_rows, critical_rows, plan_network_panels
+from batchlens.report._evidence.page import claims_data, plan_network_panels
 from batchlens.report._evidence.reading import Evidence, read_evidence
+from batchlens.report._evidence.tables import cost_rows, critical_rows
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves
 from batchlens.scaling.curve import ScalingCurve
@@ -53,6 +56,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def evidence(folder: Path) -> Evidence:
     return read_evidence(folder)
+
+
+@pytest.fixture(scope="module")
+def sweep() -> bl.SweepResult:
+    """One with several targets."""
+    return bl.read_sweep(ROOT / "evidence" / "digits.sqlite")
 
 
 def make_prediction(optimizer: str) -> dict[str, object]:
@@ -222,12 +231,57 @@ def test_the_page_has_networks_beside_the_theory(folder: Path, tmp_path: Path, m
     assert {entry["name"] for entry in document} == {claim["name"] for claim in CLAIMS["claims"]}
 
 
-def test_tables_show_what_was_not_run(evidence: Evidence) -> None:
+def test_what_fails_is_named_with_what_was_tested(sweep: bl.SweepResult) -> None:
+    part = {
+        "name": "smallest_batch",
+        "over": [{"o": "momentum", "p": "sgd"}],
+        "quantities": {"saved": "1 - steps(o, smallest) / steps(p, smallest)"},
+        "holds": "saved > 5",
+        "limit": "saved > 4",
+    }
+    claim = {"name": "made_up", "claim": "A.", "paper": "B.", "where": "C", "sweeps": ["digits"], "parts": [part]}
+    judged = judge_claim(claim, {"digits": Numbers(sweep)})
+    remark = {"claim": "made_up", "sweep": "digits", "optimizers": ["momentum", "sgd"], "remark": "It is made up."}
+    (found,) = find_contradictions([judged], {"digits": sweep}, [remark])
+    assert found.remark == "It is made up."
+    assert found.tested[0] == "Seeds: it fails in 100% of resamples"
+    assert found.tested[1].startswith("Edge of the search: ")
+    assert [words for words in found.tested if words.startswith("Target: ")] == [
+        f"Target: at {target} it fails" for target in sweep.declaration.also_targets
+    ]
+    unknown = replace(judged, name="another")
+    assert next(find_contradictions([unknown], {"digits": sweep}, [remark])).remark == ""
+
+
+def test_another_target_can_be_the_main_one(sweep: bl.SweepResult) -> None:
+    target = sweep.declaration.also_targets[0]
+    there = Numbers(sweep, 0, main=target).steps("sgd", 64)
+    assert there.tolist() == Numbers(sweep, 0).steps_at(target, "sgd", 64).tolist()
+    assert there[0] != Numbers(sweep, 0).steps("sgd", 64)[0]
+
+
+def test_averaging_in_the_same_runs_saves_a_search(evidence: Evidence) -> None:
+    sweep = evidence.measured["digits"]
+    heads, rows = cost_rows(evidence)
+    shared = sum(
+        trial.steps_taken
+        for cell in sweep.cells
+        if f"{cell.result.cell.optimizer}+ema" in sweep.declaration.optimizers
+        for trial in cell.result.members
+    )
+    assert rows[0][heads.index("Steps saved by averaging in the same runs")] == f"{shared / (sweep.steps + shared):.0%}"
+    assert shared
+
+
+def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:
     heads, rows = cost_rows(evidence)
     assert [row[:2] for row in rows] == [["digits", "complete"], ["mnist (only if time is left)", "not run"]]
     assert len(heads) == len(rows[0])
-    heads, rows = critical_rows(evidence)
-    assert heads == ("Optimizer", "digits")
+    heads, rows = critical_rows(study, evidence)
+    assert heads[:2] == ("Optimizer", "digits")
+    ratios = {row[0]: float(row[2]) for row in rows}
+    assert ratios["sgd"] == 1
+    assert ratios["sgd+ema"] < 1 < ratios["momentum"] < ratios["kfac"]
     assert {row[0] for row in rows} == set(evidence.measured["digits"].declaration.optimizers)
     assert set(claims_data(evidence)["claim"]) < {claim["name"] for claim in CLAIMS["claims"]}
 

@@ -55,7 +55,7 @@ def write_paper(
         appendix = [claims_section(claims)]
         if evidence is not None:
             (folder / "network-claims.csv").write_text(csv_of(claims_data(evidence)), encoding="utf-8")
-            appendix = [*network_sections(evidence), *appendix]
+            appendix = [*network_sections(study, evidence), *appendix]
         page = frame_page(
             TITLE,
             f"{LEAD}\n\n{_WITHOUT if evidence is None else _WITH_NETWORKS}",

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of
 from batchlens.optimizers import averaged
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percentiles
+from batchlens.report._evidence.tables import IN_THEORY
 from batchlens.report._page.numbers import frame_of, groups
 from batchlens.report._prediction.figures import draw_steps
 from batchlens.report._theory.study import Study
@@ -25,8 +26,8 @@ from batchlens.scaling.curve import ScalingCurve
 from batchlens.sweep.results import SweepResult
 
 THEORY = "theory"
-# What the theory shows beside each optimizer: a family, and the power nearest to what the optimizer achieves.
-_IN_THEORY = {"sgd": ("sgd", 0.0), "momentum": ("momentum", 0.0), "adam": ("momentum", 0.5), "kfac": ("momentum", 0.75)}
+# Which optimizers are drawn beside the theory.
+_DRAWN = ("sgd", "momentum", "adam", "kfac")
 # Whose predictions are drawn.
 _PREDICTED = ("sgd", "momentum", "kfac")
 _COLUMNS = 3
@@ -35,7 +36,7 @@ _SIZE = (3.4, 3.0)
 
 def side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
     """Steps over SGD's plateau against batch size over SGD's critical batch size, by "fit"."""
-    theory = {name: study.curve(family, power) for name, (family, power) in _IN_THEORY.items()}
+    theory = {name: study.curve(*IN_THEORY[name]) for name in _DRAWN}
     curves = {THEORY: theory, **{name: sweep.curves() for name, sweep in sweeps.items()}}
     return frame_of(row for place, found in curves.items() for row in _relative(place, found))
 
@@ -47,7 +48,7 @@ def _relative(place: str, curves: Mapping[str, ScalingCurve]) -> Iterator[dict[s
     if log_batch.size < 3:
         return
     log_critical, log_least = (float(found[0]) for found in fit_curves(log_batch, log_steps[None]))
-    for name in _IN_THEORY:
+    for name in _DRAWN:
         if name in curves:
             curve = curves[name]
             for size, steps in zip(curve.batch_sizes, curve.steps, strict=True):
@@ -95,7 +96,7 @@ def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, t
     ax.set_xscale("log")
     ax.set_yscale("log")
     for (optimizer,), part in groups(data, "optimizer"):
-        colour, style, marker = look_of(optimizer, list(_IN_THEORY))
+        colour, style, marker = look_of(optimizer, list(_DRAWN))
         known = part[part["relative_steps"].notna()]
         small = "" if place == THEORY else marker
         ax.plot(

@@ -42,6 +42,7 @@ class Item:
     verdict: Verdict
     reason: str = ""  # why it is not measured
     cells: tuple[tuple[str, int], ...] = ()
+    sureness: float | None = None  # share of resamples that come to the same verdict
 
 
 @dataclass(frozen=True)
@@ -106,24 +107,31 @@ def _judge(name: str, parts: Sequence[Mapping[str, Any]], numbers: Numbers | Non
     items: list[Item] = []
     codes: list[Codes] = []
     for part in parts:
-        judged = [_judge_item(part, item, numbers) for item in part["over"] if _is_swept(item, numbers)]
+        judged = [judge_item(part, item, numbers) for item in part["over"] if _is_swept(item, numbers)]
         items += [item for item, _ in judged]
         codes.append(part_codes([code for _, code in judged], len(numbers.draws)))
     found = claim_codes(codes, len(numbers.draws))
     first, last = 1 + np.arange(2) * numbers.seeds
     fragile = tuple(int(seed) + 1 for seed in np.flatnonzero(found[first:last] != found[0]))
-    resampled = found[last:]
-    known = found[0] != _UNKNOWN and len(resampled) > 0
-    sureness = float(np.mean(resampled == found[0])) if known else None
-    return Judgement(name, _VERDICTS[int(found[0])], sureness, fragile if known else (), tuple(items))
+    sureness = _sureness(found, numbers.seeds)
+    return Judgement(name, _VERDICTS[int(found[0])], sureness, () if sureness is None else fragile, tuple(items))
+
+
+def _sureness(codes: Codes, seeds: int) -> float | None:
+    resampled = codes[1 + seeds :]
+    known = codes[0] != _UNKNOWN and len(resampled) > 0
+    return float(np.mean(resampled == codes[0])) if known else None
 
 
 def _is_swept(item: Mapping[str, str], numbers: Numbers) -> bool:
     return set(item.values()) <= set(numbers.sweep.declaration.optimizers)
 
 
-def _judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Numbers) -> tuple[Item, Codes]:
-    """Where a critical batch size is a bound only, what holds for all that it may be."""
+def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Numbers) -> tuple[Item, Codes]:
+    """What a part says of one optimizer or pair, and that in every draw of the seeds.
+
+    Where a critical batch size is a bound only, it is what holds for all that it may be.
+    """
     optimizers = tuple(item.values())
     reads_critical = any("critical(" in formula for formula in part["quantities"].values())
     sizes = range(len(optimizers) + 1) if reads_critical else range(1)
@@ -138,7 +146,8 @@ def _judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Numbe
     values = {name: Value(float(array[0]), *percentiles(array, numbers.seeds)) for name, array in found[0][0].items()}
     reason = "a critical batch size is a bound only" if codes[0] == _UNKNOWN else ""
     cells = tuple(sorted(numbers.used))
-    return Item(part["name"], optimizers, values, _VERDICTS[int(codes[0])], reason, cells), codes
+    verdict, sureness = _VERDICTS[int(codes[0])], _sureness(codes, numbers.seeds)
+    return Item(part["name"], optimizers, values, verdict, reason, cells, sureness), codes
 
 
 def _try(

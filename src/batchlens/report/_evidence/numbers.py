@@ -44,10 +44,10 @@ def draw_seeds(seeds: int, resamples: int = RESAMPLES) -> FloatArray:
 
 
 class Numbers:
-    """The numbers of one sweep."""
+    """The numbers of one sweep; `main`: another of its targets in place of the main one."""
 
-    def __init__(self, sweep: SweepResult, resamples: int = RESAMPLES) -> None:
-        self.sweep = sweep
+    def __init__(self, sweep: SweepResult, resamples: int = RESAMPLES, main: str = "") -> None:
+        self.sweep, self.main = sweep, main
         self.batch_sizes = sorted(sweep.declaration.batch_sizes)
         self._cells = {(cell.result.cell.optimizer, cell.batch_size): cell for cell in sweep.cells}
         self.seeds = max(
@@ -78,7 +78,7 @@ class Numbers:
 
     def steps(self, optimizer: str, batch_size: int) -> FloatArray:
         """Geometric means to the main target."""
-        return self._mean("", optimizer, batch_size)
+        return self._mean(self.main, optimizer, batch_size)
 
     def steps_at(self, target: str, optimizer: str, batch_size: int) -> FloatArray:
         """The same to another target of the same runs."""
@@ -86,7 +86,7 @@ class Numbers:
 
     def paired(self, averaged: str, plain: str, batch_size: int) -> FloatArray:
         """Steps of the one over steps of the other, seed by seed."""
-        logs = self._logs("", averaged, batch_size) - self._logs("", plain, batch_size)
+        logs = self._logs(self.main, averaged, batch_size) - self._logs(self.main, plain, batch_size)
         return self._mean_of(logs, f"{averaged} and {plain} at {batch_size:,}")
 
     def critical(self, optimizer: str, far: bool = False) -> FloatArray:

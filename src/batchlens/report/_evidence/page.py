@@ -18,13 +18,13 @@ from batchlens.report._evidence.figures import (
 )
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
 from batchlens.report._evidence.reading import Evidence
+from batchlens.report._evidence.tables import cost_rows, critical_rows
 from batchlens.report._page.frame import Badge, Cell, Section, render_table
 from batchlens.report._page.numbers import frame_of
 from batchlens.report._page.records import NOT_MEASURED, PanelPlan
 from batchlens.report._sweep import figures, thresholds
-from batchlens.report._sweep.page import curve_words, target_words
+from batchlens.report._sweep.page import target_words
 from batchlens.report._theory.study import Study
-from batchlens.scaling._critical import DEFINITIONS
 from batchlens.sweep.results import SweepResult
 
 PART = "Networks"
@@ -129,9 +129,14 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
     ]
 
 
-def network_sections(evidence: Evidence) -> list[Section]:
-    """Verdicts, critical batch sizes and costs."""
-    return [_claims_section(evidence), _critical_section(evidence), _costs_section(evidence)]
+def network_sections(study: Study, evidence: Evidence) -> list[Section]:
+    """Verdicts, what contradicts the theory, critical batch sizes and costs."""
+    return [
+        _claims_section(evidence),
+        _contradictions_section(evidence),
+        _critical_section(study, evidence),
+        _costs_section(evidence),
+    ]
 
 
 def claims_data(evidence: Evidence) -> pd.DataFrame:
@@ -243,52 +248,45 @@ def _values(item: Item) -> str:
     return item.reason if not item.values else ", ".join(f"{name} {found}" for name, found in item.values.items())
 
 
-def critical_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
-    """Critical batch sizes by "fit": heads, and a row per optimizer with an entry per measured sweep."""
-    measured = evidence.measured
-    optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
-    place = DEFINITIONS.index("fit")
-    found = {
-        (name, curve.optimizer): curve_words(curve)[place]
-        for name, sweep in measured.items()
-        for curve in sweep.measured
-    }
-    rows = [[optimizer, *(found.get((name, optimizer), "") for name in measured)] for optimizer in optimizers]
-    return ("Optimizer", *measured), rows
+def _contradictions_section(evidence: Evidence) -> Section:
+    heading = "Where networks contradict the theory"
+    rows = [
+        [
+            found.sweep,
+            found.claim.sentence,
+            ", ".join(found.item.optimizers),
+            _values(found.item),
+            "; ".join(found.tested),
+            found.remark or "not known",
+        ]
+        for found in evidence.contradictions
+    ]
+    heads = ("Sweep", "Claim", "Optimizers", "Found (90% interval)", "Tested", "Likely reason")
+    table = render_table(heading, "contradictions", heads, rows) if rows else "<p>Nowhere that was measured.</p>"
+    remark = (
+        "Every part of a claim that fails. Tested on the sweep itself: whether other seeds would say so, whether a "
+        "chosen setting lies at the edge of its search, and what other targets of the same runs say, for which "
+        "settings were not tuned."
+    )
+    return Section("contradictions", heading, f'{table}\n<p class="remark">{escape(remark)}</p>')
 
 
-def _critical_section(evidence: Evidence) -> Section:
-    heads, rows = critical_rows(evidence)
+def _critical_section(study: Study, evidence: Evidence) -> Section:
+    heads, rows = critical_rows(study, evidence)
     table = render_table("Critical batch size on networks", "critical", heads, rows)
-    remark = "B_crit of steps = S_min (1 + B_crit / B), with the 95% interval that the scatter of fresh seeds gives."
+    remark = (
+        "B_crit of steps = S_min (1 + B_crit / B), with the 95% interval that the scatter of fresh seeds gives. In "
+        "theory Adam is preconditioning with power 0.5 and K-FAC with 0.75; its order is what counts there, as the "
+        "ratios depend on how many coordinates there are and on the target."
+    )
     return Section("network-critical", "Critical batch size on networks", f'{table}\n<p class="remark">{remark}</p>')
-
-
-def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
-    """What every declared sweep cost, and what it saved against running every trial to the end of its budget."""
-    rows = []
-    for sweep in evidence.sweeps:
-        result = sweep.result
-        rows.append(
-            [
-                sweep.name + (" (only if time is left)" if sweep.optional else ""),
-                sweep.state,
-                "" if result is None else f"{result.ended:,}",
-                f"{sweep.core_hours:g}",
-                "" if result is None else f"{result.seconds / 3600:.2f}",
-                "" if result is None else f"{_share_saved(result):.0%}",
-            ]
-        )
-    return ("Sweep", "State", "Runs", "Core-hours expected", "Core-hours spent", "Steps saved by racing, at most"), rows
-
-
-def _share_saved(sweep: SweepResult) -> float:
-    whole = sweep.steps + sweep.steps_saved
-    return sweep.steps_saved / whole if whole else 0.0
 
 
 def _costs_section(evidence: Evidence) -> Section:
     heads, rows = cost_rows(evidence)
     table = render_table("What was run", "costs", heads, rows)
-    remark = "What the time did not allow stays declared and is shown as missing. make evidence goes on with it."
+    remark = (
+        "What the time did not allow stays declared and is shown as missing. make evidence goes on with it. The paper "
+        "runs every trial to its budget, and searches again for averaged weights."
+    )
     return Section("network-costs", "What was run", f'{table}\n<p class="remark">{remark}</p>')

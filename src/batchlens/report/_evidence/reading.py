@@ -1,7 +1,8 @@
 """An evidence folder: what was declared, what has been measured of it, and the claims.
 
 Sweeps are NAME.sqlite; what was measured of curvature is curvature/WORKLOAD.json; what one run predicted of a sweep is
-predictions/NAME.json, a document as `batchlens predict --json` prints it.
+predictions/NAME.json, a document as `batchlens predict --json` prints it; likely reasons of what contradicts the theory
+are in remarks.toml, where there is one.
 """
 
 import json
@@ -15,11 +16,12 @@ from typing import Any
 from batchlens.curvature.measurement import Measurement, read_measurement
 from batchlens.errors import BatchlensError
 from batchlens.report._curvature.claims import judge_measurement
+from batchlens.report._evidence.contradictions import Contradiction, find_contradictions
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement, judge_claim
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.sweep.results import SweepResult, read_sweep
 
-DECLARATIONS, CLAIMS = "declarations.toml", "claims.toml"
+DECLARATIONS, CLAIMS, REMARKS = "declarations.toml", "claims.toml", "remarks.toml"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Evidence:
     document: Mapping[str, Any]
     curvature: tuple[Measurement, ...] = ()
     predictions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    remarks: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def measured(self) -> dict[str, SweepResult]:
@@ -65,6 +68,11 @@ class Evidence:
         return tuple(
             claim if claim.parts else replace(claim, judgements=self._on_curvature(claim.name)) for claim in claims
         )
+
+    @cached_property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What fails, with what was tested and the likely reason."""
+        return tuple(find_contradictions(self.claims, self.measured, self.remarks))
 
     def _on_curvature(self, name: str) -> tuple[Judgement, ...]:
         """A claim about curvature, whose thresholds are those of `report._curvature.claims`."""
@@ -85,12 +93,7 @@ class Evidence:
 
 def read_evidence(folder: Path) -> Evidence:
     """Reads declarations, claims and stores; needs no torch."""
-    documents = {}
-    for name in (DECLARATIONS, CLAIMS):
-        try:
-            documents[name] = tomllib.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise BatchlensError(f"{folder / name} cannot be read: {error}") from None
+    documents = {name: _read_toml(folder / name) for name in (DECLARATIONS, CLAIMS)}
     sweeps = tuple(
         Declared(
             name=sweep["name"],
@@ -103,7 +106,15 @@ def read_evidence(folder: Path) -> Evidence:
     )
     curvature = tuple(map(read_measurement, sorted((folder / "curvature").glob("*.json"))))
     predictions = {path.stem: _read_json(path) for path in sorted((folder / "predictions").glob("*.json"))}
-    return Evidence(folder, sweeps, documents[CLAIMS], curvature, predictions)
+    remarks = tuple(_read_toml(folder / REMARKS)["remarks"]) if (folder / REMARKS).exists() else ()
+    return Evidence(folder, sweeps, documents[CLAIMS], curvature, predictions, remarks)
+
+
+def _read_toml(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BatchlensError(f"{path} cannot be read: {error}") from None
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

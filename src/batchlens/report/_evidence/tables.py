@@ -1,0 +1,97 @@
+"""Tables of networks: critical batch sizes beside the theory's, and what the sweeps cost and saved."""
+
+from collections.abc import Sequence
+
+from batchlens.optimizers import averaged, base_of, is_averaged
+from batchlens.report._evidence.reading import Evidence
+from batchlens.report._sweep.page import curve_words
+from batchlens.report._theory.study import Study
+from batchlens.scaling._critical import DEFINITIONS
+from batchlens.sweep.results import SweepResult
+
+# What the theory shows beside each optimizer: a family, and the power nearest to what the optimizer achieves.
+IN_THEORY = {
+    "sgd": ("sgd", 0.0),
+    "momentum": ("momentum", 0.0),
+    "adam_no_momentum": ("sgd", 0.5),
+    "adam": ("momentum", 0.5),
+    "kfac_no_momentum": ("sgd", 0.75),
+    "kfac": ("momentum", 0.75),
+}
+# What the paper says of each on real networks: section 4, figures 5 and 6.
+_WORDS = {
+    "sgd": "once the batch size exceeds a problem-dependent critical batch size, there are rapidly diminishing returns",
+    "momentum": "extends perfect scaling to larger batch sizes than plain SGD",
+    "adam": "K-FAC > Adam > momentum SGD",
+    "kfac": "has the largest critical batch size in all cases",
+    "sgd+ema": "EMA leads to smaller critical batch sizes",
+}
+
+
+def critical_rows(study: Study, evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
+    """Critical batch sizes by "fit": heads, and a row per optimizer with an entry per measured sweep."""
+    measured = evidence.measured
+    optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
+    place = DEFINITIONS.index("fit")
+    found = {
+        (name, curve.optimizer): curve_words(curve)[place]
+        for name, sweep in measured.items()
+        for curve in sweep.measured
+    }
+    rows = [
+        [
+            optimizer,
+            *(found.get((name, optimizer), "") for name in measured),
+            _theory_words(study, optimizer),
+            _WORDS.get(optimizer, ""),
+        ]
+        for optimizer in optimizers
+    ]
+    return ("Optimizer", *measured, "Theory, over SGD's", "The paper on networks"), rows
+
+
+def _theory_words(study: Study, optimizer: str) -> str:
+    """How many times as large as plain SGD's it is in theory."""
+    if base_of(optimizer) not in IN_THEORY:
+        return ""
+    family, power = IN_THEORY[base_of(optimizer)]
+    own = _critical(study, averaged(family) if is_averaged(optimizer) else family, power)
+    least = _critical(study, "sgd", 0.0)
+    return "" if own is None or least is None else f"{own / least:.2g}"
+
+
+def _critical(study: Study, family: str, power: float) -> float | None:
+    return study.curve(family, power).critical_batch_size("fit").value
+
+
+def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
+    """What every declared sweep cost, and what it saved against the paper's protocol."""
+    rows = []
+    for sweep in evidence.sweeps:
+        result = sweep.result
+        rows.append(
+            [
+                sweep.name + (" (only if time is left)" if sweep.optional else ""),
+                sweep.state,
+                "" if result is None else f"{result.ended:,}",
+                f"{sweep.core_hours:g}",
+                "" if result is None else f"{result.seconds / 3600:.2f}",
+                "" if result is None else f"{_share(result.steps_saved, result):.0%}",
+                "" if result is None else f"{_share(_steps_shared(result), result):.0%}",
+            ]
+        )
+    saved = ("Steps saved by racing, at most", "Steps saved by averaging in the same runs")
+    return ("Sweep", "State", "Runs", "Core-hours expected", "Core-hours spent", *saved), rows
+
+
+def _share(saved: int, sweep: SweepResult) -> float:
+    return saved / (sweep.steps + saved) if saved else 0.0
+
+
+def _steps_shared(sweep: SweepResult) -> int:
+    """Of searches that would have been run again for averaged weights: here both read the same runs."""
+    searched = {
+        (cell.result.cell.optimizer, cell.batch_size): sum(trial.steps_taken for trial in cell.result.members)
+        for cell in sweep.cells
+    }
+    return sum(searched.get((base_of(name), size), 0) for name, size in searched if is_averaged(name))
