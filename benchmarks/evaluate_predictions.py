@@ -1,49 +1,61 @@
 """What `predict` says of a workload, against what dense tuning or the sweeps of evidence/ found.
 
-    python benchmarks/evaluate_predictions.py [--sweep digits] [--references 20] [--workers 2] [--keep FOLDER]
+    python benchmarks/evaluate_predictions.py [--sweep digits] [--candidates]
 
-Each reference follows from its range test: seeds, batch sizes 64 and 128 and targets in turn. On digits the truth is
-that of `measure_truth.py`, at training losses of 0.1 and 0.06; elsewhere, and for sgd+ema, it is what the sweep
-reports, at its own target. Truth and references have seeds of their own. Prints how far critical batch sizes, steps and
-learning rates are off, how many intervals hold the truth, and how many references were refused. `--keep` has every
-prediction and what was measured for it as JSON, and those that are there already are not made again.
+Predicts from the references in benchmarks/references/ (`measure_references.py` makes them; nothing is trained here).
+The truth is that of `measure_truth.py` where there is one, else what the sweep reports at its own target. Prints how
+far critical batch sizes, steps and learning rates are off, how many intervals hold the truth, and how many references
+are refused. `--candidates` does so for other models and readings too: docs/prediction.md shows the losers.
 """
 
 import argparse
 import json
 import math
-import multiprocessing
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
 import batchlens as bl
+from batchlens.prediction import _measured, _model, prediction
+from batchlens.prediction._readings import READINGS
 
 ROOT = Path(__file__).parents[1]
-TRUTH: Mapping[str, Any] = json.loads((ROOT / "benchmarks" / "truth.json").read_text(encoding="utf-8"))
+FOLDER = ROOT / "benchmarks" / "references"
+TRUTHS = {"digits": "truth.json", "mnist": "truth_mnist.json"}
 OPTIMIZERS = ("sgd", "momentum", "sgd+ema", "momentum+ema", "adam", "kfac")
-REFERENCE_SIZES = (64, 128)
-FIRST_SEED = 300
 
 
-class Task(NamedTuple):
-    """A reference of the workload of a sweep."""
+class Reference(NamedTuple):
+    """A run that predictions start from; without a measurement where it missed its target."""
 
     sweep: str
-    seed: int
+    name: str
     batch_size: int
-    target: float
-    keep: Path | None
+    learning_rate: float
+    target_loss: float
+    reason: str
+    seconds: float
+    measurement: bl.Measurement | None
 
-    @property
-    def file(self) -> Path | None:
-        name = f"{self.sweep}-{self.batch_size}-{self.target:g}-{self.seed}.json"
-        return None if self.keep is None else self.keep / name
+
+def read_references(sweep: str) -> list[Reference]:
+    """Those that are stored, in order."""
+    found = []
+    for file in sorted(FOLDER.glob(f"{sweep}-*.json")):
+        document = json.loads(file.read_text(encoding="utf-8"))
+        about = document["reference"]
+        names = ("batch_size", "learning_rate", "target_loss", "reason", "seconds")
+        known = {name: about[name] for name in names}
+        measured = bl.read_measurement(file) if "moments" in document else None
+        found.append(Reference(sweep=sweep, name=file.stem, measurement=measured, **known))
+    return found
 
 
 @cache
@@ -51,63 +63,59 @@ def sweep_of(name: str) -> bl.SweepResult:
     return bl.read_sweep(ROOT / "evidence" / f"{name}.sqlite")
 
 
-def tasks(sweep: str, count: int, keep: Path | None) -> list[Task]:
-    targets = (0.1, 0.06) if sweep == "digits" else (sweep_of(sweep).declaration.target,)
-    cells = [(size, target) for size in REFERENCE_SIZES for target in targets]
-    return [
-        Task(sweep, FIRST_SEED + number // len(cells), *cells[number % len(cells)], keep) for number in range(count)
-    ]
+@cache
+def dense_truth(sweep: str) -> Mapping[str, Any]:
+    file = ROOT / "benchmarks" / TRUTHS.get(sweep, "none")
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def predict(task: Task) -> tuple[Task, dict[str, Any], float]:
-    warnings.simplefilter("ignore")
-    if task.file is not None and task.file.exists():
-        return task, *json.loads(task.file.read_text(encoding="utf-8"))
-    declaration, started = sweep_of(task.sweep).declaration, time.process_time()
-    if task.file is not None:
-        task.file.parent.mkdir(parents=True, exist_ok=True)
-    document = bl.predict(
-        declaration.workload,
-        optimizers=[name for name in OPTIMIZERS if name in declaration.optimizers],
+def predict(reference: Reference, optimizers: tuple[str, ...]) -> tuple[dict[str, Any], float]:
+    """The prediction as a document, and the seconds that it took beside the run."""
+    started = time.process_time()
+    if reference.measurement is None:
+        return {"status": "not_identifiable", "reasons": [reference.reason], "curves": []}, 0.0
+    declaration = sweep_of(reference.sweep).declaration
+    found = bl.predict_from(
+        reference.measurement,
+        reference.measurement.loss_curve,
+        reference.batch_size,
+        reference.learning_rate,
+        reference.target_loss,
+        optimizers=[name for name in optimizers if name in declaration.optimizers],
         batch_sizes=declaration.batch_sizes,
-        target_on=declaration.target_on,
-        target=task.target,
-        batch_size=task.batch_size,
-        size=declaration.size,
-        seed=task.seed,
-        out=None if task.file is None else task.file.with_suffix(".measured.json"),
-        threads=1,
-    ).as_document()
-    seconds = time.process_time() - started
-    if task.file is not None:
-        task.file.write_text(json.dumps([document, seconds]), encoding="utf-8")
-    return task, document, seconds
+    )
+    return found.as_document(), time.process_time() - started
 
 
-def truth_of(optimizer: str, task: Task) -> dict[int, dict[str, Any]]:
-    """Steps and settings by batch size, as far as they are known."""
-    sweep = sweep_of(task.sweep)
-    if task.sweep == "digits" and optimizer in TRUTH:
-        place = f"train-loss {task.target:g}"
-        return {size: TRUTH[optimizer][str(size)][place] for size in sweep.declaration.batch_sizes}
-    curve = sweep.curves().get(optimizer)
-    if curve is None or task.target != sweep.declaration.target:
-        return {}
-    entries = zip(curve.batch_sizes, curve.steps, curve.settings, strict=True)
-    return {int(size): {"steps": steps, "settings": settings} for size, steps, settings in entries if steps is not None}
+def truth_of(optimizer: str, reference: Reference) -> dict[int, dict[str, Any]]:
+    """Steps and settings by batch size, as far as they are known: of dense tuning, else of the sweep's own target."""
+    sweep = sweep_of(reference.sweep)
+    own = sweep.declaration.target_on != "train-loss" or reference.target_loss == sweep.declaration.target
+    found = {
+        cell.result.cell.batch_size: {"steps": cell.steps, "settings": cell.result.winner.settings}
+        for cell in sweep.cells
+        if own and cell.result.cell.optimizer == optimizer and cell.result.complete and cell.result.winner
+    }
+    for size, entry in dense_truth(reference.sweep).get(optimizer, {}).items():
+        found[int(size)] = entry[f"train-loss {reference.target_loss:g}"]
+    return dict(sorted(found.items()))
 
 
-def errors(optimizer: str, document: Mapping[str, Any], task: Task) -> dict[str, Any] | None:
+def errors(optimizer: str, document: Mapping[str, Any], reference: Reference) -> dict[str, Any] | None:
     """Logarithms of prediction over truth, and whether intervals hold the truth."""
-    truth = truth_of(optimizer, task)
-    if len(truth) < 3:
+    truth = truth_of(optimizer, reference)
+    curves = [entry for entry in document["curves"] if entry["optimizer"] == optimizer]
+    if len(truth) < 3 or not curves:
         return None
-    (curve,) = (entry for entry in document["curves"] if entry["optimizer"] == optimizer)
+    (curve,) = curves
     critical = bl.ScalingCurve(list(truth), [entry["steps"] for entry in truth.values()]).critical_batch_size("fit")
     (fit,) = (entry for entry in curve["critical_batch_sizes"] if entry["definition"] == "fit")
     pairs = [(point, truth[point["batch_size"]]) for point in curve["points"] if point["batch_size"] in truth]
     rates = [(p["learning_rate"], t["settings"].get("learning_rate")) for p, t in pairs]
     value = math.nan if critical.value is None else critical.value
+    if fit["value"] is None:
+        print(f"  {reference.name}: no critical batch size of {optimizer}")
+        return None
     return {
         "critical": math.log(fit["value"] / value),
         "critical held": _holds(fit["interval"], value),
@@ -117,20 +125,21 @@ def errors(optimizer: str, document: Mapping[str, Any], task: Task) -> dict[str,
     }
 
 
-def _holds(interval: list[float | None], truth: float) -> bool:
-    low, high = interval
+def _holds(interval: list[float | None] | None, truth: float) -> bool:
+    low, high = interval or (None, None)
     return (low or 0.0) <= truth <= (high or math.inf)
 
 
 def report(found: list[dict[str, Any]], optimizer: str) -> str:
-    critical = np.abs([entry["critical"] for entry in found])
+    signed = np.array([entry["critical"] for entry in found])
+    critical = np.abs(signed)
     steps = np.array([entry["steps"] for entry in found])
     rates = np.abs(np.concatenate([entry["rates"] for entry in found]))
     held = np.mean([entry["steps held"] for entry in found])
     told = f", rates {math.exp(rates.mean()):.2f}" if len(rates) else ""
     return (
-        f"{optimizer:9} critical batch size within 1.5 in {np.mean(critical <= math.log(1.5)):.0%}, 2 in "
-        f"{np.mean(critical <= math.log(2)):.0%} (median factor {math.exp(float(np.median(critical))):.2f}); steps "
+        f"{optimizer:12} critical batch size within 1.5 in {np.mean(critical <= math.log(1.5)):.0%}, 2 in "
+        f"{np.mean(critical <= math.log(2)):.0%} (median {math.exp(float(np.median(signed))):.2f} of the truth); steps "
         f"{math.exp(np.abs(steps).mean()):.2f} in the geometric mean, {math.exp(np.abs(steps).max()):.2f} at worst"
         f"{told}; "
         f"rms of logs: critical {np.sqrt(np.mean(critical**2)):.2f}, steps {np.sqrt(np.mean(steps**2)):.2f}; 90% "
@@ -139,25 +148,65 @@ def report(found: list[dict[str, Any]], optimizer: str) -> str:
     )
 
 
+def evaluate(references: list[Reference], optimizers: tuple[str, ...]) -> list[float]:
+    """Prints a line for each optimizer, and for each reference that is refused; the seconds of predictions."""
+    documents = [(reference, *predict(reference, optimizers)) for reference in references]
+    predicted = [(reference, document) for reference, document, _ in documents if document["status"] == "predicted"]
+    for reference, document, _ in documents:
+        if document["reasons"]:
+            print(f"  {reference.name} refused: {'; '.join(document['reasons'])}")
+    print(f"  {len(documents) - len(predicted)} of {len(documents)} references refused")
+    for optimizer in optimizers:
+        found = [entry for reference, document in predicted if (entry := errors(optimizer, document, reference))]
+        print(f"  {report(found, optimizer)}" if found else f"  {optimizer}: no truth", flush=True)
+    return [seconds for *_, seconds in documents]
+
+
+@contextmanager
+def changed(constants: Mapping[Any, Mapping[str, Any]], readings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Other constants of modules, other readings of optimizers."""
+    with ExitStack() as stack:
+        for module, values in constants.items():
+            for name, value in values.items():
+                stack.enter_context(mock.patch.object(module, name, value))
+        stack.enter_context(
+            mock.patch.dict(READINGS, {name: READINGS[name]._replace(**values) for name, values in readings.items()})
+        )
+        yield
+
+
+CANDIDATES: tuple[
+    tuple[str, tuple[str, ...], Mapping[Any, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]], ...
+] = (
+    ("noise is constant", ("sgd", "momentum", "sgd+ema"), {_model: {"_CONSTANT": 1.0}}, {}),
+    ("a quarter of it is", ("sgd", "momentum", "sgd+ema"), {_model: {"_CONSTANT": 0.25}}, {}),
+    ("none of it is", ("sgd", "momentum", "sgd+ema"), {_model: {"_CONSTANT": 0.0}}, {}),
+    ("jumps count as their squares", ("sgd", "momentum"), {_model: {"_JUMP": 100.0}}, {}),
+    ("nothing is counted as delay", ("sgd", "momentum", "sgd+ema", "adam"), {_measured: {"_DELAYED": 0.0}}, {}),
+    ("a fifth of the steps may be", ("sgd", "momentum"), {_measured: {"_DELAYED": 0.2}}, {}),
+    ("Adam as power 0.25", ("adam",), {}, {"adam": {"power": 0.25}}),
+    ("Adam as power 0.5", ("adam",), {}, {"adam": {"power": 0.5}}),
+    ("K-FAC as power 0.5, all noise", ("kfac",), {}, {"kfac": {"power": 0.5, "noise": 1.0}}),
+    ("K-FAC as power 0.5", ("kfac",), {}, {"kfac": {"power": 0.5}}),
+    ("K-FAC as power 0.75", ("kfac",), {}, {"kfac": {"power": 0.75}}),
+)
+
+
 def main() -> None:
+    warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", default="digits", help="one of evidence/ (digits)")
-    parser.add_argument("--references", type=int, default=20)
-    parser.add_argument("--keep", type=Path, help="folder of predictions")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--candidates", action="store_true", help="other models and readings too")
     asked = parser.parse_args()
-    documents: list[tuple[Task, dict[str, Any], float]] = []
-    with multiprocessing.get_context("spawn").Pool(asked.workers) as pool:
-        for task, document, seconds in pool.imap(predict, tasks(asked.sweep, asked.references, asked.keep)):
-            documents.append((task, document, seconds))
-            named = f"seed {task.seed}, batch size {task.batch_size}, target {task.target:g}"
-            print(f"{named}: {document['status']} {'; '.join(document['reasons'])} ({seconds:.1f} s)", flush=True)
-    predicted = [(task, document) for task, document, _ in documents if document["status"] == "predicted"]
-    print(f"{len(documents) - len(predicted)} of {len(documents)} references refused")
-    for optimizer in OPTIMIZERS:
-        found = [entry for task, document in predicted if (entry := errors(optimizer, document, task))]
-        print(report(found, optimizer) if found else f"{optimizer}: no truth")
-    print(f"processor seconds of a prediction: {np.mean([seconds for *_, seconds in documents]):.1f}")
+    references = read_references(asked.sweep)
+    print(f"{asked.sweep}: as it is")
+    seconds = evaluate(references, OPTIMIZERS)
+    runs = [reference.seconds for reference in references]
+    print(f"  processor seconds: {np.mean(runs):.1f} of the run, {np.mean(seconds):.1f} of six curves")
+    for words, optimizers, constants, readings in CANDIDATES if asked.candidates else ():
+        print(f"{asked.sweep}: {words}")
+        with changed({**constants, prediction: {"_DRAWS": 1}}, readings):  # intervals are of no interest here
+            evaluate(references, optimizers)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ from batchlens.curvature.measurement import Estimate, Measurement, Moment, Ratio
 from batchlens.prediction._model import Model, Reference
 
 TARGET = 0.1
-MODEL = Model(
-    top=1.5, early=None, variance=7.0, curvature_exponent=0.7, loss_exponent=0.8, floor=0.02, start=2.3
-)  # fmt: skip
+MODEL = Model(top=1.5, variance=7.0, curvature_exponent=0.7, loss_exponent=0.8, start=2.3, target=TARGET)
 
 
 def make_reference(model: Model = MODEL, batch_size: int = 64, learning_rate: float = 0.7) -> Reference:
@@ -47,9 +45,8 @@ def make_moment(step: int, top: float, variance: float = 7.0, variance_error: fl
     )
 
 
-def make_measurement(reference: Reference, top: float = 1.5, early: float | None = None, **last: float) -> Measurement:
-    """As `measure_training` gives it: some moments early, some late, the last at the target."""
+def make_measurement(reference: Reference, top: float = 1.5, **last: float) -> Measurement:
+    """As `measure_training` gives it: late moments, the last at the target."""
     steps = reference.steps[-1]
-    moments = [make_moment(max(1, steps // 5), early)] if early else []
-    moments += [make_moment(int(0.9 * steps), top), make_moment(steps, top, **last)]  # type: ignore[arg-type]
-    return Measurement(tuple(moments), "made")
+    moments = (make_moment(int(0.9 * steps), top), make_moment(steps, top, **last))  # type: ignore[arg-type]
+    return Measurement(moments, "made")

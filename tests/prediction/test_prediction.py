@@ -15,7 +15,7 @@ from batchlens.prediction._model import Reference
 from batchlens.prediction._reference import largest_good
 from batchlens.prediction.prediction import Prediction
 from batchlens.scaling._intervals import Interval
-from tests.prediction.making import MODEL, TARGET, make_measurement, make_reference
+from tests.prediction.making import MODEL, TARGET, make_measurement, make_moment, make_reference
 
 SIZES = [8, 32, 128, 512]
 
@@ -39,7 +39,7 @@ def prediction() -> Prediction:
 
 
 def test_a_quadratic_is_predicted_as_it_is(prediction: Prediction) -> None:
-    truth = bl.scaling_curve(MODEL.problem(), "sgd", SIZES, TARGET - MODEL.floor)
+    truth = bl.scaling_curve(MODEL.problem(), "sgd", SIZES, TARGET)
     found = prediction.curves["sgd"].curve
     np.testing.assert_allclose(np.array(found.steps, dtype=float), np.array(truth.steps, dtype=float), rtol=0.06)
     for steps, interval in zip(truth.steps, found.intervals, strict=True):
@@ -53,7 +53,7 @@ def test_a_quadratic_is_predicted_as_it_is(prediction: Prediction) -> None:
 
 def test_the_sentence_says_what_the_critical_batch_size_takes(prediction: Prediction) -> None:
     critical = prediction.curves["sgd"].critical().value or 0.0
-    truth = bl.scaling_curve(MODEL.problem(), "sgd", sorted([*SIZES, critical]), TARGET - MODEL.floor)
+    truth = bl.scaling_curve(MODEL.problem(), "sgd", sorted([*SIZES, critical]), TARGET)
     steps = dict(zip(truth.batch_sizes, (count or 0 for count in truth.steps), strict=True))
     said = re.search(
         r"takes ([\d.]+) times the fewest steps and ([\d.]+) times the fewest examples", prediction.sentence
@@ -69,13 +69,21 @@ def test_the_sentence_says_what_the_critical_batch_size_takes(prediction: Predic
     assert size * steps[size] < 1.2 * 8 * steps[8] < larger * steps[larger]
 
 
-def test_momentum_scales_further_unless_early_curvature_holds_it_back(prediction: Prediction) -> None:
+def test_momentum_scales_further(prediction: Prediction) -> None:
     critical = {name: entry.critical().value or 0.0 for name, entry in prediction.curves.items()}
     assert critical["momentum"] > 1.5 * critical["sgd"]
+
+
+def test_steps_at_the_edge_of_stability_come_before_those_of_sgd(prediction: Prediction) -> None:
     reference = make_reference()
-    held = predict(reference, make_measurement(reference, early=6.0))
-    assert (held.curves["momentum"].critical().value or 0.0) < critical["momentum"]
-    assert held.curves["sgd"].curve.steps == prediction.curves["sgd"].curve.steps
+    last = reference.steps[-1]
+    moments = (make_moment(0, 9.0), make_moment(last // 12, 8.0), make_moment(last, 1.5))
+    held = predict(reference, bl.Measurement(moments, "made"))
+    delay = held.reference["delay"]
+    assert 0 < delay <= 0.1 * last
+    assert (held.curves["sgd"].curve.steps[-1] or 0) > (prediction.curves["sgd"].curve.steps[-1] or 0)
+    assert len(held.reference["model_losses"]) == len(reference.steps)
+    assert prediction.reference["delay"] == 0
 
 
 def test_kfac_and_adam_have_no_learning_rate(prediction: Prediction) -> None:

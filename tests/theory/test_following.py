@@ -143,6 +143,18 @@ def test_next_to_a_known_rule_the_best_one_is_found(family: str) -> None:
     assert near[0] == pytest.approx(exact.steps, rel=0.01, abs=1)
 
 
+def test_a_rule_at_the_limit_is_followed_when_the_limit_moves() -> None:
+    """With hardly any noise the best rate of SGD is next to the largest stable one."""
+    known = bl.tune(power_law(2.0), "sgd", 10**6, 0.05)
+    before = power_law(2.0)
+    stiffer = bl.NoisyQuadratic(1.1 * before.curvature, before.noise, before.initial, before.count, before.noise_growth)
+    assert known.rule is not None
+    assert known.steps is not None
+    near = tune_nearby(stiffer, "sgd", 10**6, 0.05, 0.0, known.rule, known.steps)
+    assert near is not None
+    assert near[0] == pytest.approx(bl.tune(stiffer, "sgd", 10**6, 0.05).steps, rel=0.01, abs=1)
+
+
 @pytest.mark.parametrize("rounding", ["mean", "down"])
 def test_bins_keep_the_growth(rounding: str) -> None:
     h = np.geomspace(1.0, 0.1, 50)

@@ -1,15 +1,17 @@
 """What a measurement says of a run as a whole."""
 
 import math
-from statistics import median
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from batchlens.curvature.measurement import Measurement
 
-# Late and early moments of a run, as parts of its steps.
-_LATE, _EARLY = 0.75, 0.45
+# From which part of a run's steps on the scatter of its curvature is that at the target.
+_LATE = 0.75
+# Of a run's steps, at most this part counts as a delay at the edge of stability.
+_DELAYED = 0.1
 
 
 class Measured(NamedTuple):
@@ -17,25 +19,37 @@ class Measured(NamedTuple):
 
     top: float
     top_error: float
-    early: float | None
     variance: float
     variance_error: float
+    tops: Mapping[int, float]  # by step, ascending
+
+    def steps_at_the_edge(self, limit: float) -> int:
+        """How many of the first tenth of the steps the curvature took to fall below a limit for good."""
+        steps, tops = np.array(list(self.tops)), np.log(list(self.tops.values()))
+        after = np.maximum.accumulate(tops[::-1])[::-1]  # the highest from there on
+        most = int(_DELAYED * steps[-1])
+        above = after > math.log(limit)
+        if not above[0] or steps[0] > most:
+            return 0
+        if above.all():
+            return most
+        last = int(np.argmin(above))
+        logs = np.log(np.maximum(steps, 0.5))
+        return min(round(math.exp(np.interp(math.log(limit), after[[last, last - 1]], logs[[last, last - 1]]))), most)
 
     @classmethod
     def of(cls, measurement: Measurement, steps: int) -> "Measured":
-        """Of a run of so many steps: the curvature of its last part, and that of its beginning."""
+        """Of a run of so many steps: what was measured at its end, with how much the curvature scattered before."""
         moments = measurement.moments
         tops = dict(measurement.top_curvatures) | {moment.step: moment.top_curvature.value for moment in moments}
-        late = [top for step, top in tops.items() if step >= _LATE * steps] or [moments[-1].top_curvature.value]
-        early = [top for step, top in tops.items() if 0 < step <= _EARLY * steps]
-        logs = np.log(late)
+        late = np.log([top for step, top in tops.items() if step >= _LATE * steps])
         value, error, _ = moments[-1].top_curvature
-        scatter = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.25
+        scatter = float(np.std(late, ddof=1)) if len(late) > 1 else 0.25
         variance, variance_error, _ = moments[-1].gradient_variance
         return cls(
-            top=math.exp(float(logs.mean())),
+            top=value,
             top_error=math.hypot(scatter, error / value),
-            early=median(early) if early else None,
             variance=variance,
             variance_error=variance_error / variance,
+            tops=dict(sorted(tops.items())),
         )

@@ -1,11 +1,13 @@
 """A noisy quadratic with power-law spectra, fitted to the loss curve of one run.
 
 Notation: coordinate i of RANKS has curvature h_i = top * i^-a and holds a share of the initial loss in proportion to
-i^-b; the gradient's covariance is proportional to the curvature, with the measured trace; `floor` is the loss that no
-training removes, below half the target.  a, b and the floor are fitted, all else is measured.
+i^-b; the gradient's covariance is proportional to the curvature, with the trace that was measured at the target. A part
+of it, `_CONSTANT`, is the same at every loss, the rest in proportion to the loss.  a and b are fitted, all else is
+measured.
 
-Early in training the curvature is higher than later, and what momentum can do at large batches is limited by that: one
-more coordinate with the early curvature, hardly any loss and no noise, makes rates beyond its stability useless.
+Early in training the curvature is higher than later, and rates that are the best later on are beyond its stability: the
+run jumps about until the curvature has come down, for a number of steps that hardly depends on the rate. Those steps,
+the `delay`, are counted as they were, and the quadratic begins after them.
 """
 
 import math
@@ -23,16 +25,22 @@ from batchlens.theory.rule import UpdateRule
 RANKS, _BINS = 1000, 50
 # Coordinates of neighbouring ranks are put together: where each group begins, and how many ranks it has.
 _EDGES = np.unique(np.round(np.geomspace(1, RANKS + 1, _BINS)).astype(int))
-_STARTS, _COUNTS = _EDGES[:-1] - 1, np.diff(_EDGES).astype(float)
+_FIRSTS, _COUNTS = _EDGES[:-1] - 1, np.diff(_EDGES).astype(float)
 _INDEX = np.arange(1.0, RANKS + 1)
-# Which share of the initial loss the early curvature's coordinate has.
-_EARLY_SHARE = 1e-3
-# What is believed of log a, b and the floor (its log odds in half the target) before the curve is seen: mean, spread.
-_BELIEFS = ((0.0, 0.5), (0.8, 0.7), (0.0, 3.0))
+# Which part of the gradients' variance at the target does not follow the loss.
+_CONSTANT = 0.4
+# What is believed of log a and b before the curve is seen: mean, spread.
+_BELIEFS = ((0.0, 0.5), (0.8, 0.7))
 _BELIEF_WEIGHT = 0.3
-_START = (-0.2, 0.6, -1.0)
+# Losses that are further than this from the curve, in logarithms, count less than their square: at large rates a run
+# jumps.
+_JUMP = 0.2
+# Where the search begins; the lowest of these valleys counts.
+_STARTS = ((-0.2, 0.6), (0.3, 1.2), (-0.5, 0.2))
 _LARGEST_LOSS = 1e6
-_EVALUATIONS = 60
+# Steps up to this factor away are around another one.
+_AROUND = 1.25
+_EVALUATIONS = 40
 
 
 @dataclass(frozen=True)
@@ -50,61 +58,83 @@ class Reference:
     def rule(self) -> UpdateRule:
         return UpdateRule(self.learning_rate, self.momentum)
 
+    def after(self, delay: int) -> "Reference":
+        """The run from a step on; its loss there is smoothed over the steps around it."""
+        if not delay:
+            return self
+        logs, steps = np.log(self.losses), np.array(self.steps)
+        around = logs[(steps >= delay / _AROUND) & (steps <= delay * _AROUND)]
+        start = float(around.mean()) if around.size else float(np.interp(delay, steps, logs))
+        kept = [(step - delay, loss) for step, loss in zip(self.steps, self.losses, strict=True) if step > delay]
+        return replace(
+            self,
+            steps=(0, *(step for step, _ in kept)),
+            losses=(math.exp(start), *(loss for _, loss in kept)),
+        )
+
 
 @dataclass(frozen=True)
 class Model:
     """The quadratic, by its few numbers; `misfit` is the root mean square of log losses about the curve."""
 
     top: float
-    early: float | None
     variance: float
     curvature_exponent: float
     loss_exponent: float
-    floor: float
     start: float
+    target: float
+    delay: int = 0
+    constant: float = _CONSTANT
     misfit: float = math.nan
 
-    def problem(self, early: bool = False) -> NoisyQuadratic:
-        """The quadratic; with the early curvature's coordinate where that is asked for and known."""
+    def problem(self) -> NoisyQuadratic:
+        """The quadratic."""
         curvature = self.top * _INDEX**-self.curvature_exponent
         shares = _INDEX**-self.loss_exponent
-        h = np.add.reduceat(curvature, _STARTS) / _COUNTS
-        loss = (self.start - self.floor) * np.add.reduceat(shares, _STARTS) / shares.sum()
+        h = np.add.reduceat(curvature, _FIRSTS) / _COUNTS
+        loss = self.start * np.add.reduceat(shares, _FIRSTS) / shares.sum()
         noise = self.variance * h / (h @ _COUNTS)
-        initial, count = 2 * loss / (_COUNTS * h), _COUNTS
-        if early and self.early is not None and self.early > self.top:
-            h, noise, count = np.append(h, self.early), np.append(noise, 0.0), np.append(count, 1.0)
-            initial = np.append(initial, 2 * _EARLY_SHARE * (self.start - self.floor) / self.early)
-        return NoisyQuadratic(h, noise, initial, count)
+        growth = (1 - self.constant) * noise / self.target
+        return NoisyQuadratic(h, self.constant * noise, 2 * loss / (_COUNTS * h), _COUNTS, growth)
 
     def losses(self, reference: Reference, steps: Sequence[int]) -> FloatArray:
-        """What the model says that a run's losses are."""
-        found: FloatArray = self.floor + risk(self.problem(), reference.rule, reference.batch_size, list(steps))
+        """What the model says that a run's losses are, that many steps after the delay."""
+        found: FloatArray = risk(self.problem(), reference.rule, reference.batch_size, list(steps))
         return np.minimum(found, _LARGEST_LOSS)
 
 
 def fit_model(
-    reference: Reference, top: float, variance: float, early: float | None = None, near: Model | None = None
+    reference: Reference,
+    top: float,
+    variance: float,
+    delay: int = 0,
+    near: Model | None = None,
+    constant: float | None = None,
 ) -> Model:
-    """The model that follows the run's losses most closely; the search starts `near` another one where given."""
-    steps, logs = reference.steps[1:], np.log(reference.losses[1:])
+    """The model that follows the run's losses most closely after a delay; the search starts `near` another one.
+
+    `constant`: which part of the gradients' variance does not follow the loss.
+    """
+    constant = _CONSTANT if constant is None else constant
+    later = reference.after(delay)
+    steps, logs = later.steps[1:], np.log(later.losses[1:])
 
     def model_of(numbers: FloatArray) -> Model:
-        floor = 0.5 * reference.target / (1 + math.exp(-numbers[2]))
-        return Model(top, early, variance, math.exp(numbers[0]), float(numbers[1]), floor, reference.losses[0])
+        a, b = math.exp(numbers[0]), float(numbers[1])
+        return Model(top, variance, a, b, later.losses[0], later.target, delay, constant)
 
     def away(numbers: FloatArray) -> FloatArray:
         beliefs = [_BELIEF_WEIGHT * (x - mean) / spread for x, (mean, spread) in zip(numbers, _BELIEFS, strict=True)]
         return np.concatenate([np.log(model_of(numbers).losses(reference, steps)) - logs, beliefs])
 
-    start = _START if near is None else _numbers_of(near, reference.target)
-    found = least_squares(
-        away, start, diff_step=[1e-3] * 3, max_nfev=_EVALUATIONS if near is None else _EVALUATIONS // 6
+    starts = _STARTS if near is None else [(math.log(near.curvature_exponent), near.loss_exponent)]
+    most = _EVALUATIONS if near is None else _EVALUATIONS // 4
+    found = min(
+        (
+            least_squares(away, start, diff_step=[1e-3] * 2, max_nfev=most, loss="soft_l1", f_scale=_JUMP)
+            for start in starts
+        ),
+        key=lambda result: float(result.cost),
     )
     misfit = math.sqrt(float(np.mean(found.fun[: len(steps)] ** 2)))
     return replace(model_of(found.x), misfit=misfit)
-
-
-def _numbers_of(model: Model, target: float) -> tuple[float, float, float]:
-    share = min(max(2 * model.floor / target, 1e-6), 1 - 1e-6)
-    return math.log(model.curvature_exponent), model.loss_exponent, math.log(share / (1 - share))

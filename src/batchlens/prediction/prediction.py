@@ -21,6 +21,9 @@ from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Re
 from batchlens.scaling._critical import DEFINITIONS, reached, read_curves
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
+from batchlens.theory._nearby import tune_nearby
+from batchlens.theory.problem import NoisyQuadratic
+from batchlens.theory.rule import UpdateRule
 from batchlens.theory.tuning import scaling_curve
 
 if TYPE_CHECKING:
@@ -259,22 +262,25 @@ def predict_from(
         "momentum": reference.momentum,
         "steps": reference.steps[-1],
         "top_curvature": numbers.top,
-        "early_curvature": numbers.early,
         "gradient_variance": numbers.variance,
     }
     if reasons:
         return Prediction("not_identifiable", reasons, (), scales, target, described, time.perf_counter() - started)
-    models = _fit(reference, numbers, seed)
+    delay = numbers.steps_at_the_edge(2 * (1 + reference.momentum) / reference.learning_rate)
+    waits = {delay if READINGS[name].delayed else 0 for name in names} | {delay}
+    fitted = {wait: _fit(reference, numbers, seed, wait) for wait in waits}
+    first = fitted[delay].model
+    shown = [step - delay for step in reference.steps if step > delay]
     described |= {
         "curve_steps": list(reference.steps),
         "curve_losses": list(reference.losses),
-        "model_losses": models[0].losses(reference, reference.steps).tolist(),
-        "curvature_exponent": models[0].curvature_exponent,
-        "loss_exponent": models[0].loss_exponent,
-        "floor": models[0].floor,
-        "misfit": models[0].misfit,
+        "model_losses": [*reference.losses[: -len(shown)], *first.losses(reference, shown).tolist()],
+        "delay": delay,
+        "curvature_exponent": first.curvature_exponent,
+        "loss_exponent": first.loss_exponent,
+        "misfit": first.misfit,
     }
-    predicted = tuple(_predict(name, models, sizes, target) for name in names)
+    predicted = tuple(_predict(name, fitted[delay if READINGS[name].delayed else 0], sizes, target) for name in names)
     return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
 
 
@@ -301,45 +307,64 @@ def _reference(
     )
 
 
-def _fit(reference: Reference, numbers: Measured, seed: int) -> list[Model]:
-    """The model of the numbers as measured, then those of numbers drawn anew."""
-    models = [fit_model(reference, numbers.top, numbers.variance, numbers.early)]
+class _Fitted(NamedTuple):
+    """The model of the numbers as measured, those of numbers drawn anew, and one whose noise is constant."""
+
+    model: Model
+    drawn: list[Model]
+    other: Model
+
+
+def _fit(reference: Reference, numbers: Measured, seed: int, delay: int) -> _Fitted:
+    model = fit_model(reference, numbers.top, numbers.variance, delay)
     random = np.random.default_rng(seed)
+    drawn = []
     for _ in range(_DRAWS):
         top = numbers.top * math.exp(numbers.top_error * random.standard_normal())
         variance = numbers.variance * math.exp(numbers.variance_error * random.standard_normal())
-        models.append(fit_model(reference, top, variance, numbers.early, near=models[0]))
-    return models
+        drawn.append(fit_model(reference, top, variance, delay, model))
+    return _Fitted(model, drawn, fit_model(reference, numbers.top, numbers.variance, delay, model, constant=1.0))
 
 
-def _predict(name: str, models: Sequence[Model], sizes: Sequence[int], target: float) -> PredictedCurve:
-    reading = READINGS[name]
-    curves = [_curve_of(model, reading, sizes, target) for model in models]
-    steps = _as_array(curves)
-    other = reading._replace(early=not reading.early)
-    others = _as_array([*curves, _curve_of(models[0], other, sizes, target)])
+def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) -> PredictedCurve:
+    reading, model = READINGS[name], fitted.model
+    delay = model.delay
+    curve = scaling_curve(_problem(model, reading), reading.family, sizes, target, reading.power)
+    steps = delay + _as_array([curve.steps, *(_steps_beside(curve, other, reading) for other in fitted.drawn)])
+    others = np.concatenate([steps, delay + _as_array([_steps_beside(curve, fitted.other, reading)])])
     intervals = [_interval(column, reading.steps_error) for column in steps.T]
     found = ScalingCurve(
         sizes,
-        curves[0].steps,
-        [_settings(entry, reading) for entry in curves[0].settings],
+        [None if count is None else count + delay for count in curve.steps],
+        [_settings(entry, reading) for entry in curve.settings],
         optimizer=name,
         target=target,
-        statuses=curves[0].statuses,
+        statuses=curve.statuses,
         intervals=intervals,
     )
     apart = tuple((np.nanmax(np.log(others), axis=0) - np.nanmin(np.log(others), axis=0)).tolist())
     return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(found)), apart)
 
 
-def _curve_of(model: Model, reading: Reading, sizes: Sequence[int], target: float) -> ScalingCurve:
-    noisier = replace(model, variance=reading.noise * model.variance)
-    problem = noisier.problem(reading.early)
-    return scaling_curve(problem, reading.family, sizes, target - model.floor, reading.power)
+def _problem(model: Model, reading: Reading) -> NoisyQuadratic:
+    return replace(model, variance=reading.noise * model.variance).problem()
 
 
-def _as_array(curves: Sequence[ScalingCurve]) -> FloatArray:
-    return np.array([[math.nan if count is None else float(count) for count in curve.steps] for curve in curves])
+def _steps_beside(curve: ScalingCurve, model: Model, reading: Reading) -> list[float | None]:
+    """What another model, which is nearly that of the curve, says of the same batch sizes."""
+    problem = _problem(model, reading)
+    found: list[float | None] = []
+    for size, steps, settings in zip(curve.batch_sizes, curve.steps, curve.settings, strict=True):
+        near = None
+        if steps and curve.target is not None:
+            rule = UpdateRule(**settings, nesterov=reading.family == "nesterov")
+            near = tune_nearby(problem, reading.family, size, curve.target, reading.power, rule, round(steps))
+        found.append(None if near is None else near[0])
+    return found
+
+
+def _as_array(steps: Sequence[Sequence[float | None]]) -> FloatArray:
+    return np.array([[math.nan if count is None else float(count) for count in row] for row in steps])
 
 
 def _settings(settings: Mapping[str, float], reading: Reading) -> dict[str, float]:

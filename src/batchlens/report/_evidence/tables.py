@@ -57,7 +57,7 @@ def _theory_words(study: Study, optimizer: str) -> str:
     family, power = IN_THEORY[base_of(optimizer)]
     own = _critical(study, averaged(family) if is_averaged(optimizer) else family, power)
     least = _critical(study, "sgd", 0.0)
-    return "" if own is None or least is None else f"{own / least:.2g}"
+    return "" if own is None or least is None else f"{float(f'{own / least:.2g}'):g}"
 
 
 def _critical(study: Study, family: str, power: float) -> float | None:
