@@ -127,6 +127,14 @@ def test_a_kept_momentum_is_kept() -> None:
     assert found.rule.momentum == pytest.approx(0.7)
 
 
+def test_a_target_of_few_steps_does_not_lead_out_of_the_search() -> None:
+    """There a momentum of nearly 1 does no harm, and the search wanders."""
+    problem = power_law(3.0)
+    found = bl.tune(problem, "momentum+ema", 4096, 0.5 * problem.initial_risk)
+    assert found.rule is not None
+    assert found.rule.momentum < 1
+
+
 def test_a_target_out_of_reach_is_a_result() -> None:
     assert bl.tune(power_law(2.0), "sgd", 16, 0.05, max_steps=3).status == "beyond_max_steps"
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from batchlens._arrays import FloatArray
 from batchlens.optimizers import base_of, contained_in, is_averaged
 from batchlens.theory._following import Follower
-from batchlens.theory._kernels.quick import rule_at
+from batchlens.theory._kernels.quick import HIGHEST, LOWEST, rule_at
 from batchlens.theory.rule import UpdateRule
 
 # Points as in `_kernels.quick`.  The grid: rates as shares of the largest stable one, and 1 - momentum, 1 - averaging.
@@ -74,10 +74,10 @@ class Search:
         free = self.free
 
         def height(values: FloatArray) -> float:
-            if (values[1:] < 0).any():
-                return math.inf
             point = start.copy()
             point[free] = values
+            if not ((point >= LOWEST) & (point <= HIGHEST)).all():
+                return math.inf
             return math.log(found) if math.isfinite(found := self.try_point(point, _SLACK * self.best)) else math.inf
 
         corners = np.stack([start[free], *(start[free] + _WIDTH * side for side in np.eye(len(free)))])
