@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import batchlens as bl
 from batchlens.curvature.measurement import Measurement
-from batchlens.prediction._readings import EXAMPLES
 from batchlens.prediction._reference import Plan, run_reference
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -59,7 +58,7 @@ def measure(task: Task) -> tuple[Task, str]:
     (sweep,) = (sweep for sweep in read_sweeps() if sweep["name"] == task.sweep)
     arguments, started = arguments_of(sweep), time.process_time()
     workload = bl.find_workload(arguments["workload"], arguments["size"])
-    plan = Plan(workload, task.batch_size, None, arguments["target_on"], task.target, EXAMPLES, task.seed, None,
+    plan = Plan(workload, task.batch_size, None, arguments["target_on"], task.target, None, task.seed, None,
                 {"threads": 1})  # fmt: skip
     found = run_reference(plan, lambda *_: None)
     seconds = time.process_time() - started

@@ -2,14 +2,16 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import batchlens as bl
 from batchlens.prediction import _reference
+from batchlens.prediction._readings import EXAMPLES
 from batchlens.prediction._reference import Plan, Referred
-from tests.prediction.making import make_measurement, make_reference
+from tests.prediction.making import make_measurement, make_moment, make_reference
 from tests.program import run
 
 
@@ -64,7 +66,7 @@ def test_a_rate_that_is_too_fast_gives_way_to_a_smaller_one(monkeypatch: pytest.
 def test_a_file_of_another_run_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A run that diverges has measured nothing, so what lies there is not its own."""
     monkeypatch.setattr(_reference, "_MOST_TRIES", 1)
-    monkeypatch.setattr(_reference, "_kept_rate", lambda plan: 2.0)
+    monkeypatch.setattr(_reference, "_kept", lambda plan: {"settings": {"learning_rate": 2.0}})
     file = tmp_path / "other.json"
     file.write_text("{}")
     assert run_with_rate(None, monkeypatch, file).diverged
@@ -73,6 +75,26 @@ def test_a_file_of_another_run_is_left_alone(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_a_rate_that_was_asked_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_with_rate(0.8, monkeypatch).learning_rate == 0.8
+
+
+@pytest.mark.parametrize(("asked", "measured"), [(None, 2 * EXAMPLES), (EXAMPLES, EXAMPLES)])
+def test_where_halves_disagree_twice_as_many_examples_are_measured_on(
+    asked: int | None, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it was said how many; a second measurement that disagrees too is left as it is."""
+    made: list[int] = []
+
+    def measure_training(*_: object, examples: int, **__: object) -> bl.Measurement:
+        made.append(examples)
+        moment = replace(make_moment(20, 3.0, halves=(2.0, 4.0)), examples=examples)
+        return bl.Measurement((moment,), "made")
+
+    monkeypatch.setattr(_reference, "measure_training", measure_training)
+    plan = Plan(bl.find_workload("digits"), 64, 0.5, "train-loss", 0.5, asked, 0, None, {})
+    found = _reference.run_reference(plan, lambda *_: None)
+    assert found.measurement is not None
+    assert found.measurement.moments[-1].examples == measured == made[-1]
+    assert len(made) == (2 if asked is None else 1)
 
 
 def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:

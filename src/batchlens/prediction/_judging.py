@@ -33,9 +33,14 @@ def reasons_against(reference: Reference, measurement: Measurement, top: float) 
     yield from _doubts(last)
 
 
+def halves_disagree(moment: Moment) -> bool:
+    """On the top curvature, by more than can be relied on."""
+    return bool(moment.top_halves) and max(moment.top_halves) > _MOST_APART * min(moment.top_halves)
+
+
 def _doubts(moment: Moment) -> Iterator[str]:
     """Whether the numbers of a moment can be relied on."""
-    if moment.top_halves and max(moment.top_halves) > _MOST_APART * min(moment.top_halves):
+    if halves_disagree(moment):
         first, second = moment.top_halves
         yield f"halves of the data have top curvatures of {first:.3g} and {second:.3g}: measure on more examples"
     value, error, _ = moment.gradient_variance

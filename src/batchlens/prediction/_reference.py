@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from batchlens.curvature.measurement import Measurement, read_measurement
 from batchlens.curvature.tracking import measure_training
-from batchlens.prediction._judging import MOST_SHARPNESS
+from batchlens.prediction._judging import MOST_SHARPNESS, halves_disagree
 from batchlens.prediction._measured import Measured
+from batchlens.prediction._readings import EXAMPLES
 from batchlens.training.loop import train
 from batchlens.training.workloads import Workload
 
@@ -41,7 +42,7 @@ class Plan:
     learning_rate: float | None
     target_on: str
     target: float | None
-    examples: int
+    examples: int | None  # as many as needed where None
     seed: int
     out: Path | None
     options: Mapping[str, Any]  # of training: device, threads, data_dir
@@ -62,24 +63,32 @@ def run_reference(plan: Plan, tell: Tell) -> Referred:
     """Finds the learning rate, trains to the target and measures the same run.
 
     A rate that was not asked for, and with which the run ends at the edge of stability, gives way to a smaller one.
+    Where halves of the examples disagree on the curvature, it is measured on twice as many.
     """
-    rate = plan.learning_rate or _kept_rate(plan) or find_rate(plan, tell)
-    referred = _run_at(plan, rate, tell)
+    kept = _kept(plan)
+    rate = plan.learning_rate or kept.get("settings", {}).get("learning_rate") or find_rate(plan, tell)
+    measured = replace(plan, examples=plan.examples or kept.get("examples", EXAMPLES))
+    referred = _run_at(measured, rate, tell)
     for _ in range(_MOST_TRIES if plan.learning_rate is None else 0):
         if not _is_too_fast(referred):
             break
-        if plan.out is not None and referred.measurement is not None:  # else the file is not of this run
-            plan.out.unlink(missing_ok=True)
-        referred = _run_at(plan, referred.learning_rate / _CALMER, tell)
+        _forget(plan, referred)
+        referred = _run_at(measured, referred.learning_rate / _CALMER, tell)
+    if plan.examples is None and _are_too_few(referred):
+        _forget(plan, referred)
+        more = replace(plan, examples=2 * EXAMPLES)
+        referred = referred._replace(measurement=_measure(more, referred.learning_rate, referred.steps, tell))
     return referred
 
 
-def _kept_rate(plan: Plan) -> float | None:
-    """The rate of an interrupted run, which needs no other range test."""
-    if plan.out is None or not plan.out.exists():
-        return None
-    rate: float | None = read_measurement(plan.out).declaration.get("settings", {}).get("learning_rate")
-    return rate
+def _forget(plan: Plan, referred: Referred) -> None:
+    if plan.out is not None and referred.measurement is not None:  # else the file is not of this run
+        plan.out.unlink(missing_ok=True)
+
+
+def _kept(plan: Plan) -> Mapping[str, Any]:
+    """What an interrupted run declared: it needs no other range test."""
+    return {} if plan.out is None or not plan.out.exists() else read_measurement(plan.out).declaration
 
 
 def _is_too_fast(referred: Referred) -> bool:
@@ -87,6 +96,14 @@ def _is_too_fast(referred: Referred) -> bool:
         return referred.diverged
     top = Measured.of(referred.measurement, referred.steps).top
     return referred.learning_rate * top > MOST_SHARPNESS
+
+
+def _are_too_few(referred: Referred) -> bool:
+    """Whether halves of the examples disagree, and there are more of them."""
+    if referred.measurement is None:
+        return False
+    last = referred.measurement.moments[-1]
+    return last.examples == EXAMPLES and halves_disagree(last)
 
 
 def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
@@ -108,23 +125,27 @@ def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
         remedy = "use a smaller learning rate" if record.status == "diverged" else "choose an easier one"
         lost = record.status == "diverged"
         return Referred(rate, record.steps_taken, math.nan, None, f"{words}: {remedy}", lost)
-    moments = sorted({round(part * record.steps) for part in _MOMENTS} - {record.steps})
-    measurement = measure_training(
+    measurement = _measure(plan, rate, record.steps, tell)
+    loss = record.target if plan.target_on == "train-loss" else measurement.moments[-1].loss
+    return Referred(rate, record.steps, loss, measurement)
+
+
+def _measure(plan: Plan, rate: float, steps: int, tell: Tell) -> Measurement:
+    """The same run again, measured."""
+    return measure_training(
         plan.workload,
         OPTIMIZER,
         plan.batch_size,
         {"learning_rate": rate},
-        [record.steps],
-        top_steps=moments,
-        examples=plan.examples,
+        [steps],
+        top_steps=sorted({round(part * steps) for part in _MOMENTS} - {steps}),
+        examples=plan.examples or EXAMPLES,
         seed=plan.seed,
         schedule="constant",
         out=plan.out,
         progress=tell,
         **plan.options,
     )
-    loss = record.target if plan.target_on == "train-loss" else measurement.moments[-1].loss
-    return Referred(rate, record.steps, loss, measurement)
 
 
 def find_rate(plan: Plan, tell: Tell) -> float:

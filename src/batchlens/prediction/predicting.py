@@ -8,7 +8,7 @@ from pathlib import Path
 
 from batchlens._checks import require_number, require_path, require_whole
 from batchlens.prediction._confirming import Confirmed, most_telling, update
-from batchlens.prediction._readings import BATCH_SIZES, EXAMPLES, OPTIMIZERS
+from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS
 from batchlens.prediction._reference import Plan, Tell, run_reference
 from batchlens.prediction.prediction import Prediction, predict_from
 from batchlens.training.loop import train
@@ -30,7 +30,7 @@ def predict(
     batch_size: int = 64,
     learning_rate: float | None = None,
     size: str = "laptop",
-    examples: int = EXAMPLES,
+    examples: int | None = None,
     confirm: int = 0,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
@@ -53,7 +53,8 @@ def predict(
         batch_size: of the reference.
         learning_rate: of the reference; found by a range test unless given.
         size: "laptop" or "paper", for a workload's name.
-        examples: of the training set that curvature and gradient noise are measured on.
+        examples: of the training set that curvature and gradient noise are measured on; 3,072 unless given, and
+            twice as many where halves of them disagree.
         confirm: how many of the most telling cells to train at the predicted settings, and to take into account.
         seed: of the reference.
         out: a file that keeps what was measured, and from which an interrupted measurement goes on.
@@ -75,7 +76,7 @@ def predict(
         learning_rate=None if learning_rate is None else require_number("learning_rate", learning_rate, 0),
         target_on=target_on,
         target=target,
-        examples=require_whole("examples", examples, 2),
+        examples=None if examples is None else require_whole("examples", examples, 2),
         seed=require_whole("seed", seed),
         out=None if out is None else require_path("out", out),
         options={"device": device, "threads": threads, "data_dir": data_dir},
