@@ -18,8 +18,8 @@ from batchlens.report._evidence import numbers as numbers_module
 from batchlens.report._evidence.contradictions import find_contradictions
 from batchlens.report._evidence.figures import averaging_ratio_data, predicted_data, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
-from batchlens.report._evidence.judging import claim_codes, judge_claim, part_codes
-from batchlens.report._evidence.numbers import NotMeasuredError, Numbers
+from batchlens.report._evidence.judging import claim_codes, judge_claim, judge_item, part_codes
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, draw_seeds, mean_of_seeds, percentiles
 from batchlens.report._evidence.page import claims_data, plan_network_panels
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.tables import cost_rows, critical_rows
@@ -241,16 +241,66 @@ def test_what_fails_is_named_with_what_was_tested(sweep: bl.SweepResult) -> None
     }
     claim = {"name": "made_up", "claim": "A.", "paper": "B.", "where": "C", "sweeps": ["digits"], "parts": [part]}
     judged = judge_claim(claim, {"digits": Numbers(sweep)})
-    remark = {"claim": "made_up", "sweep": "digits", "optimizers": ["momentum", "sgd"], "remark": "It is made up."}
+    remark = {
+        "claim": "made_up",
+        "part": "smallest_batch",
+        "sweep": "digits",
+        "optimizers": ["momentum", "sgd"],
+        "remark": "It is made up.",
+    }
     (found,) = find_contradictions([judged], {"digits": sweep}, [remark])
     assert found.remark == "It is made up."
     assert found.tested[0] == "Seeds: it fails in 100% of resamples"
-    assert found.tested[1].startswith("Edge of the search: ")
-    assert [words for words in found.tested if words.startswith("Target: ")] == [
+    assert found.tested[1].startswith("Search: ")
+    assert [words.partition(" (")[0] for words in found.tested if words.startswith("Target: ")] == [
         f"Target: at {target} it fails" for target in sweep.declaration.also_targets
     ]
+    assert found.is_sure
     unknown = replace(judged, name="another")
     assert next(find_contradictions([unknown], {"digits": sweep}, [remark])).remark == ""
+
+
+def test_every_remark_is_of_something_that_fails() -> None:
+    evidence = read_evidence(ROOT / "evidence")
+    failing = {(found.claim.name, found.item.part, found.sweep, found.item.optimizers)
+               for found in evidence.contradictions}  # fmt: skip
+    assert {
+        (entry["claim"], entry["part"], entry["sweep"], tuple(entry["optimizers"])) for entry in evidence.remarks
+    } == failing
+
+
+def test_a_missed_seed_may_be_far_off(sweep: bl.SweepResult) -> None:
+    """K-FAC with averaging at 512 has a seed that missed its target: what it decides is not measured."""
+    numbers = Numbers(sweep, 0)
+    found, late = (which.steps("kfac+ema", 512)[0] for which in (numbers, numbers.later))
+    assert numbers.rests_on_a_miss
+    assert late == pytest.approx(found * 100 ** (1 / 5))
+    part = {
+        "name": "made_up", "over": [{"o": "kfac+ema"}], "quantities": {"steps_taken": "steps(o, 512)"},
+        "holds": f"steps_taken < {1.5 * found}", "limit": "steps_taken < 0",
+    }  # fmt: skip
+    item, _ = judge_item(part, {"o": "kfac+ema"}, numbers)
+    assert (item.verdict, item.reason) == ("not measured", "a seed missed its target")
+
+
+def test_intervals_of_few_seeds_are_students() -> None:
+    """90% intervals of the mean of five normal numbers hold it in 90% of cases."""
+    random = np.random.default_rng(0)
+    draws = draw_seeds(5, 400)
+    held = 0
+    for _ in range(1000):
+        means = mean_of_seeds(random.standard_normal(5), draws)
+        low, high = percentiles(means, 5)
+        held += low <= 0.0 <= high
+    assert held / 1000 == pytest.approx(0.9, abs=0.03)
+
+
+def test_ends_that_share_a_batch_size_have_no_slope(sweep: bl.SweepResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = Numbers(sweep, 0)
+    assert numbers.slope(numbers.steps, "sgd", "small_end")[0] < -0.5
+    numbers.batch_sizes = [16, 64, 256]
+    with pytest.raises(NotMeasuredError, match="share a batch size"):
+        numbers.slope(numbers.steps, "sgd", "small_end")
 
 
 def test_another_target_can_be_the_main_one(sweep: bl.SweepResult) -> None:

@@ -1,7 +1,7 @@
 """Where networks contradict the theory: every part of a claim that fails, what was tested, and the likely reason.
 
-Three reasons can be tested on the sweep itself: luck with the seeds, the edge of a search, the target.  What else is
-known stands in remarks.toml.
+Four reasons can be tested on the sweep itself: luck with the seeds, luck with the search, its edge, the target.  What
+else is known stands in remarks.toml.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +12,8 @@ from batchlens.report._evidence.numbers import Numbers
 from batchlens.sweep.results import SweepResult
 
 _FAILS = "fails"
+# In fewer resamples than this it may as well be luck.
+_SURE = 0.9
 
 
 class Contradiction(NamedTuple):
@@ -23,41 +25,47 @@ class Contradiction(NamedTuple):
     tested: tuple[str, ...]
     remark: str
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether other seeds would say so too; what was measured once is taken as it is."""
+        return self.item.sureness is None or self.item.sureness >= _SURE
+
 
 def find_contradictions(
     claims: Iterable[JudgedClaim], sweeps: Mapping[str, SweepResult], remarks: Iterable[Mapping[str, Any]]
 ) -> Iterator[Contradiction]:
     """Every item that fails, claim by claim."""
-    known = {(entry["claim"], entry["sweep"], tuple(entry["optimizers"])): entry["remark"] for entry in remarks}
+    known = {
+        (entry["claim"], entry["part"], entry["sweep"], tuple(entry["optimizers"])): entry["remark"]
+        for entry in remarks
+    }
     for claim in claims:
         for judgement in claim.judgements:
             for item in judgement.items:
                 if item.verdict == _FAILS:
                     sweep = sweeps.get(judgement.sweep)
                     tested = () if not item.cells or sweep is None else tuple(_tests(claim, item, sweep))
-                    remark = known.get((claim.name, judgement.sweep, item.optimizers), "")
+                    remark = known.get((claim.name, item.part, judgement.sweep, item.optimizers), "")
                     yield Contradiction(claim, judgement.sweep, item, tested, remark)
 
 
 def _tests(claim: JudgedClaim, item: Item, sweep: SweepResult) -> Iterator[str]:
-    if item.sureness is not None and any(found.low < found.high for found in item.values.values()):
+    if item.sureness is not None:
         yield f"Seeds: it fails in {item.sureness:.0%} of resamples"
-    at_edge = [
-        f"{cell.result.cell.optimizer} at {cell.batch_size:,}"
-        for cell in sweep.cells
-        if (cell.result.cell.optimizer, cell.batch_size) in item.cells and cell.result.edges
-    ]
-    yield f"Edge of the search: {', '.join(at_edge) or 'no setting lies there'}"
+    cells = [cell.result for cell in sweep.cells if (cell.result.cell.optimizer, cell.batch_size) in item.cells]
+    told = [f"{cell.cell.optimizer} at {cell.cell.batch_size:,}: {flag}" for cell in cells for flag in cell.flags]
+    yield f"Search: {'; '.join(told) or 'no setting lies at its edge, and none is slower than what it contains'}"
     (part,) = (part for part in claim.parts if part["name"] == item.part)
-    if any(name in " ".join(part["quantities"].values()) for name in ("steps", "critical", "paired")):
+    formulas = " ".join(part["quantities"].values())
+    if "steps_at" not in formulas and any(name in formulas for name in ("steps", "critical", "paired")):
         for target in sweep.declaration.also_targets:
-            verdict = _at_target(part, item, sweep, target)
-            if verdict:
-                yield f"Target: at {target.replace(':', ' ')} it {verdict}"
+            found = _at_target(part, item, sweep, target)
+            if found.values:
+                values = ", ".join(f"{name} {value.value:.2g}" for name, value in found.values.items())
+                yield f"Target: at {target} it {found.verdict} ({values})"
 
 
-def _at_target(part: Mapping[str, Any], item: Item, sweep: SweepResult, target: str) -> str:
-    """The verdict at another target of the same runs, settings being tuned for the main one."""
+def _at_target(part: Mapping[str, Any], item: Item, sweep: SweepResult, target: str) -> Item:
+    """What it is at another target of the same runs, settings being tuned for the main one."""
     (names,) = (names for names in part["over"] if tuple(names.values()) == item.optimizers)
-    found, _ = judge_item(part, names, Numbers(sweep, resamples=0, main=target))
-    return found.verdict if found.values else ""
+    return judge_item(part, names, Numbers(sweep, resamples=0, main=target))[0]

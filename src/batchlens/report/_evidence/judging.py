@@ -54,6 +54,12 @@ class Judgement:
     sureness: float | None  # share of resamples that come to the same verdict
     fragile: tuple[int, ...]  # seeds whose absence would change it, counted from 1
     items: tuple[Item, ...]
+    asked: int = 1  # how many items the claim has, of whatever optimizers
+
+    @property
+    def measured(self) -> int:
+        """How many of them it rests on."""
+        return sum(item.verdict != NOT_MEASURED for item in self.items)
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,9 @@ def judge_claim(claim: Mapping[str, Any], sweeps: Mapping[str, Numbers | None]) 
 
 
 def _judge(name: str, parts: Sequence[Mapping[str, Any]], numbers: Numbers | None) -> Judgement:
+    asked = sum(len(part["over"]) for part in parts)
     if numbers is None:
-        return Judgement(name, NOT_MEASURED, None, (), ())
+        return Judgement(name, NOT_MEASURED, None, (), (), asked)
     items: list[Item] = []
     codes: list[Codes] = []
     for part in parts:
@@ -114,7 +121,7 @@ def _judge(name: str, parts: Sequence[Mapping[str, Any]], numbers: Numbers | Non
     first, last = 1 + np.arange(2) * numbers.seeds
     fragile = tuple(int(seed) + 1 for seed in np.flatnonzero(found[first:last] != found[0]))
     sureness = _sureness(found, numbers.seeds)
-    return Judgement(name, _VERDICTS[int(found[0])], sureness, () if sureness is None else fragile, tuple(items))
+    return Judgement(name, _VERDICTS[int(found[0])], sureness, () if sureness is None else fragile, tuple(items), asked)
 
 
 def _sureness(codes: Codes, seeds: int) -> float | None:
@@ -130,7 +137,7 @@ def _is_swept(item: Mapping[str, str], numbers: Numbers) -> bool:
 def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Numbers) -> tuple[Item, Codes]:
     """What a part says of one optimizer or pair, and that in every draw of the seeds.
 
-    Where a critical batch size is a bound only, it is what holds for all that it may be.
+    Where a critical batch size is a bound only, or a seed missed its target, it is what holds for all that may be.
     """
     optimizers = tuple(item.values())
     reads_critical = any("critical(" in formula for formula in part["quantities"].values())
@@ -138,13 +145,16 @@ def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Number
     numbers.used.clear()
     try:
         found = [_try(part, item, numbers, far) for size in sizes for far in combinations(optimizers, size)]
+        if numbers.rests_on_a_miss:
+            found.append(_try(part, item, numbers.later, ()))
     except NotMeasuredError as missing:
         unknown = np.full(len(numbers.draws), _UNKNOWN)
         return Item(part["name"], optimizers, {}, NOT_MEASURED, str(missing)), unknown
     every = np.stack([codes for _, codes in found])
     codes = np.where((every == every[0]).all(axis=0), every[0], _UNKNOWN)
     values = {name: Value(float(array[0]), *percentiles(array, numbers.seeds)) for name, array in found[0][0].items()}
-    reason = "a critical batch size is a bound only" if codes[0] == _UNKNOWN else ""
+    words = "a seed missed its target" if numbers.rests_on_a_miss else "a critical batch size is a bound only"
+    reason = words if codes[0] == _UNKNOWN else ""
     cells = tuple(sorted(numbers.used))
     verdict, sureness = _VERDICTS[int(codes[0])], _sureness(codes, numbers.seeds)
     return Item(part["name"], optimizers, values, verdict, reason, cells, sureness), codes

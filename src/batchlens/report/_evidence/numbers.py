@@ -2,13 +2,17 @@
 
 Every number is an array with an entry per draw of the fresh seeds.  The first draw has each seed once, the next ones
 leave out one seed each, the rest are resamples.  Seeds are drawn once for all cells, so that pairs stay pairs.
+Resampled means lie too close to the mean, the more so the fewer seeds there are: they are moved away from it until 90%
+of them lie where Student's interval does.
 """
 
 import math
 from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from batchlens._arrays import FloatArray
 from batchlens.report._evidence.formulas import FUNCTIONS
@@ -23,6 +27,10 @@ RESAMPLES = 1000
 LEAST_REACHED = 3
 _HALF_WIDTH = 8.0
 _ROUNDING = 1e-9
+# By how much the chosen learning rate of a cell is taken to scatter, in its logarithm (claims.toml).
+_RATE_SCATTER = 0.25
+# How many times the steps that it was given a seed may need that missed its target.
+_FAR_OFF = 100.0
 # Where a bounded critical batch size may lie, instead of at its bound.
 _FAR = {1: math.inf, -1: 0.0}
 
@@ -44,10 +52,15 @@ def draw_seeds(seeds: int, resamples: int = RESAMPLES) -> FloatArray:
 
 
 class Numbers:
-    """The numbers of one sweep; `main`: another of its targets in place of the main one."""
+    """The numbers of one sweep.
 
-    def __init__(self, sweep: SweepResult, resamples: int = RESAMPLES, main: str = "") -> None:
-        self.sweep, self.main = sweep, main
+    Arguments:
+        main: another of its targets in place of the main one.
+        late: how many times as many steps as it was given a seed that missed its target is taken to need.
+    """
+
+    def __init__(self, sweep: SweepResult, resamples: int = RESAMPLES, main: str = "", late: float = 1.0) -> None:
+        self.sweep, self.main, self.late = sweep, main, late
         self.batch_sizes = sorted(sweep.declaration.batch_sizes)
         self._cells = {(cell.result.cell.optimizer, cell.batch_size): cell for cell in sweep.cells}
         self.seeds = max(
@@ -58,6 +71,17 @@ class Numbers:
         self._steps: dict[tuple[str, str, int], FloatArray] = {}
         self._critical: dict[str, tuple[FloatArray, FloatArray]] = {}
         self.used: set[tuple[str, int]] = set()
+        self._missed: set[tuple[str, int]] = set()
+
+    @property
+    def rests_on_a_miss(self) -> bool:
+        """Whether a seed of a cell that was used has missed its target."""
+        return bool(self.used & self._missed)
+
+    @cached_property
+    def later(self) -> "Numbers":
+        """The same, with seeds that missed their target far off."""
+        return Numbers(self.sweep, len(self.draws) - 1 - self.seeds, self.main, _FAR_OFF)
 
     def names(self, far: Collection[str] = ()) -> dict[str, Any]:
         """What a formula may name; a bounded critical batch size of optimizers in `far` is as far off as can be."""
@@ -99,15 +123,21 @@ class Numbers:
         return self._critical[optimizer][far]
 
     def rate(self, optimizer: str, batch_size: int) -> FloatArray:
-        """The effective learning rate of the chosen setting: the same in every draw."""
+        """The effective learning rate of the chosen setting; resamples scatter as choices are taken to."""
         rate = self._cell(optimizer, batch_size).effective_learning_rate
         if rate is None:
             raise NotMeasuredError(f"{optimizer} at {batch_size:,} has no learning rate")
-        return np.full(len(self.draws), rate)
+        away = np.zeros(len(self.draws))
+        random = np.random.default_rng([batch_size, *optimizer.encode()])
+        away[1 + self.seeds :] = _RATE_SCATTER * random.standard_normal(len(away) - 1 - self.seeds)
+        rates: FloatArray = rate * np.exp(away)
+        return rates
 
     def slope(self, quantity: Quantity, optimizer: str, part: str) -> FloatArray:
         """Least-squares slope of log quantity over log batch size."""
         sizes = self._part(part)
+        if part.endswith("_end") and set(self._part("small_end")) & set(self._part("large_end")):
+            raise NotMeasuredError("the ends share a batch size")
         logs = np.log(np.stack([quantity(optimizer, size) for size in sizes], axis=1))
         away = np.log(sizes) - np.mean(np.log(sizes))
         slopes: FloatArray = logs @ away / (away @ away)
@@ -162,7 +192,9 @@ class Numbers:
             steps = trial.steps if not target else self._guided.crossing(trial, optimizer, target)
             reached += steps is not None
             log = log_steps([trial])[0] if not target else math.log(max(steps or trial.steps_taken, 1e-3))
-            logs[_place(trial.key.repeat)] = log
+            logs[_place(trial.key.repeat)] = log + (math.log(self.late) if steps is None else 0.0)
+        if reached < len(trials):
+            self._missed.add((optimizer, batch_size))
         if reached < LEAST_REACHED:
             raise NotMeasuredError(
                 f"{reached} of {len(trials)} seeds of {optimizer} at {batch_size:,} reached the target"
@@ -173,10 +205,28 @@ class Numbers:
         known = np.isfinite(logs)
         if known.sum() < LEAST_REACHED:
             raise NotMeasuredError(f"{what} share fewer than {LEAST_REACHED} seeds")
-        weights = self.draws[:, known]
-        with np.errstate(invalid="ignore"):
-            means: FloatArray = np.exp(weights @ logs[known] / weights.sum(axis=1))
+        means: FloatArray = np.exp(mean_of_seeds(logs, self.draws))
         return means
+
+
+def mean_of_seeds(values: FloatArray, draws: FloatArray) -> FloatArray:
+    """In every draw: of all seeds that are known, of all but one, and of resamples, which are widened."""
+    known = np.isfinite(values)
+    weights = draws[:, known]
+    with np.errstate(invalid="ignore"):
+        means: FloatArray = weights @ values[known] / weights.sum(axis=1)
+    resampled = slice(1 + len(values), None)
+    means[resampled] = means[0] + _widening(int(known.sum())) * (means[resampled] - means[0])
+    return means
+
+
+def _widening(seeds: int) -> float:
+    """Student's interval over that of resampled means.
+
+    >>> round(_widening(5), 2)
+    1.45
+    """
+    return float(stats.t.ppf(0.95, seeds - 1) / stats.norm.ppf(0.95)) * math.sqrt(seeds / (seeds - 1))
 
 
 def _place(repeat: int) -> int:
