@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple
+from pathlib import Path
 
 import numpy as np
+import pandas.testing
 import pytest
 
 import batchlens as bl
@@ -125,6 +127,31 @@ def test_a_kept_momentum_is_kept() -> None:
     found = bl.tune(power_law(2.0), "momentum", 16, 0.05, momentum=0.7)
     assert found.rule is not None
     assert found.rule.momentum == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("family", ["sgd+ema", "momentum"])
+def test_long_runs_are_found_without_the_grid(family: str) -> None:
+    """Averages of ten thousand steps and more lie beyond it."""
+    h = np.arange(1.0, 101.0) ** -1.0
+    steady = bl.NoisyQuadratic(h, 400 * h, np.ones(100)).binned(20)
+    following = bl.NoisyQuadratic(
+        steady.curvature, steady.noise, steady.initial, steady.count, 1e-12 * steady.curvature
+    )  # fmt: skip
+    expected, found = (bl.tune(problem, family, 8, 0.1).steps for problem in (steady, following))
+    assert expected is not None
+    assert expected > 5000
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_run_that_grows_without_end_has_a_risk_without_end() -> None:
+    problem = power_law(1.0)
+    assert bl.risk(problem, bl.UpdateRule(3.0), 64, [10, 3000])[1] == math.inf
+
+
+def test_a_file_keeps_the_growth(tmp_path: Path) -> None:
+    problem = power_law(1.0)
+    problem.to_frame().to_csv(tmp_path / "problem.csv", index=False)
+    pandas.testing.assert_frame_equal(bl.read_problem(tmp_path / "problem.csv").to_frame(), problem.to_frame())
 
 
 def test_a_target_of_few_steps_does_not_lead_out_of_the_search() -> None:

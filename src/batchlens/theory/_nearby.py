@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
 from batchlens._arrays import FloatArray
 from batchlens.theory._cells import Cell
 from batchlens.theory._following import Follower
@@ -24,9 +22,6 @@ from batchlens.theory.rule import UpdateRule
 # roughly, then finely.
 _TOLERANCE, _WIDTHS = 1e-3, (0.05, 0.05, 0.05)
 _ROUGH, _FINE = 0.05, 2e-3
-# Where the noise follows the loss, the search begins no closer to the stability limit than at 95% of it: the limit may
-# have moved.
-_STABLE = math.log(0.95 / 0.05)
 # Beyond this many times the steps there were, the known rule is of no help.
 _FAR = 1000.0
 
@@ -78,7 +73,7 @@ def _follow_nearby(
     """`tune_nearby` where the noise follows the loss."""
     follower = Follower.of(cell.problem, cell.batch_size, cell.power)
     search = Search(follower, cell.family, cell.power, target, math.ceil(_FAR * steps))
-    search.descend(np.minimum(point, [_STABLE, np.inf, np.inf]))
+    search.descend(point)
     if search.point is None:
         return None
     best = search.rule(search.point)

@@ -12,7 +12,7 @@ import numpy as np
 from batchlens.errors import BatchlensError
 from batchlens.theory.problem import NoisyQuadratic
 
-_COLUMNS = ("curvature", "noise", "initial", "count")
+_COLUMNS = ("curvature", "noise", "initial", "count", "noise_growth")
 
 
 def parse_problem(name: str, text: str) -> NoisyQuadratic:
@@ -35,7 +35,8 @@ def _problem_of(name: str, columns: Mapping[str, Sequence[float]]) -> NoisyQuadr
     curvature = columns["curvature"]
     try:
         initial = columns["initial"] if "initial" in columns else np.ones(np.size(curvature))
-        return NoisyQuadratic(curvature, columns.get("noise", curvature), initial, columns.get("count"))
+        noise, rest = columns.get("noise", curvature), (columns.get("count"), columns.get("noise_growth"))
+        return NoisyQuadratic(curvature, noise, initial, *rest)
     except (ValueError, TypeError) as error:
         raise BatchlensError(f"{name}: {error}") from None
 

@@ -1,12 +1,13 @@
 """The rule that reaches a target in the fewest steps where the noise follows the loss.
 
 Every run is followed step by step, so that one run tells its steps; a grid over all rules finds the basins, and a
-simplex descends from the best of them.  What a rule must beat ends its run early.
+simplex descends from the best of them.  What a rule must beat ends its run early.  Where training takes long, the grid
+would too: there the simplex begins at the best rule for noise that stays what it is at the target.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -21,12 +22,18 @@ from batchlens.theory.rule import UpdateRule
 # Points as in `_kernels.quick`.  The grid: rates as shares of the largest stable one, and 1 - momentum, 1 - averaging.
 _SHARES = np.append(np.geomspace(1e-4, 0.6, 24), [0.75, 0.9, 0.97, 0.995])
 _SLIPS = np.array([1.0, 0.6, 0.36, 0.22, 0.13, 0.08, 0.04, 0.02, 0.008])
+# From how many steps on, of what a family contains, the grid gives way to a guess.
+_LONG = 1000
 # How far the first round of the grid goes, and by how much more the next where no rule has arrived.
 _FIRST_STEPS, _FURTHER = 64, 4
 # From how many points of the grid a simplex descends, how wide it begins and when it ends, in log steps.
 _STARTS, _WIDTH, _TOLERANCE = 2, 0.25, 1e-4
 # How much slower than the best a point of the simplex may be before its run ends.
 _SLACK = 1.5
+# The height of what does not arrive: finite, so that the simplex can measure itself.
+_FAR = 1e3
+# A search begins no closer to the stability limit than at 95% of it: the limit is another where the noise feeds itself.
+_STABLE = math.log(0.95 / 0.05)
 
 
 @dataclass
@@ -39,6 +46,7 @@ class Search:
     target: float
     max_steps: int
     momentum: float | None = None
+    guess: Callable[[str], FloatArray | None] = lambda _: None  # a good point of a family
     best: float = math.inf  # steps, with a fraction
     point: FloatArray | None = None
     seen: dict[tuple[float, float, float], float] = field(default_factory=dict)
@@ -72,13 +80,15 @@ class Search:
     def descend(self, start: FloatArray) -> None:
         """A simplex in the free dimensions."""
         free = self.free
+        start = np.minimum(start, [_STABLE, math.inf, math.inf])
 
         def height(values: FloatArray) -> float:
             point = start.copy()
             point[free] = values
             if not ((point >= LOWEST) & (point <= HIGHEST)).all():
-                return math.inf
-            return math.log(found) if math.isfinite(found := self.try_point(point, _SLACK * self.best)) else math.inf
+                return _FAR
+            found = self.try_point(point, _SLACK * self.best)
+            return math.log(found) if math.isfinite(found) else _FAR
 
         corners = np.stack([start[free], *(start[free] + _WIDTH * side for side in np.eye(len(free)))])
         minimize(height, start[free], method="Nelder-Mead",
@@ -100,9 +110,14 @@ class Search:
 def tune_following(search: Search) -> Search:
     """Fills in the best rule of a family, which is never slower than one that it contains."""
     for family in contained_in(search.family) if search.momentum is None else ():
-        inner = tune_following(Search(search.follower, family, search.power, search.target, search.max_steps))
+        inner = tune_following(replace(search, family=family, best=math.inf, point=None, seen={}))
         if inner.best < search.best:
             search.best, search.point = inner.best, inner.point
+    guess = search.guess(search.family) if _LONG < search.best < math.inf else None
+    if guess is not None and search.point is not None:
+        for start in (guess, search.point):
+            search.descend(start)
+        return search
     most = _FIRST_STEPS if search.point is None else math.ceil(search.best)
     end = min(search.max_steps, search.follower.most_steps)
     search.scan(min(most, end))

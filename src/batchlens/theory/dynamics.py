@@ -139,7 +139,8 @@ def risk_terms(problem: NoisyQuadratic, rule: UpdateRule, batch_size: float, ste
     )
     if problem.noise_follows_loss:
         total = Follower.of(problem, batch_size, rule.power).risks(rule, wanted.reshape(-1))
-        sums[1] = np.maximum(total - sums[0], 0.0)
+        known = np.isfinite(total)
+        sums[1] = np.where(known, np.maximum(total - np.where(known, sums[0], 0.0), 0.0), np.inf)
     return RiskTerms(sums[0].reshape(wanted.shape), sums[1].reshape(wanted.shape), wanted)
 
 

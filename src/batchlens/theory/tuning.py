@@ -10,10 +10,12 @@ followed step by step instead (see `_tune_following`).
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchlens._arrays import FloatArray
 from batchlens._checks import require_choice, require_instance, require_number, require_sequence, require_whole
 from batchlens._results import Result, axes_or_new
 from batchlens.optimizers import FAMILIES
@@ -193,11 +195,22 @@ def _tune_following(
 ) -> Tuned:
     """`tune` step by step."""
     follower = Follower.of(cell.problem, cell.batch_size, cell.power)
-    found = tune_following(Search(follower, cell.family, cell.power, target, max_steps, cell.momentum))
+    guess = partial(_guess, cell, target, max_steps)
+    found = tune_following(Search(follower, cell.family, cell.power, target, max_steps, cell.momentum, guess))
     if found.point is None:
         return Tuned(None, None, "beyond_max_steps", (), *asked)
     rule = _in_units(found.rule(found.point), unit)
     return Tuned(rule, math.ceil(found.best), "reached", limits(cell, found.point), *asked)
+
+
+def _guess(cell: Cell, target: float, max_steps: int, family: str) -> FloatArray | None:
+    """The best point of a family where the noise stays what it is at the target."""
+    problem = cell.problem
+    noise = problem.noise + target * problem.noise_growth
+    steady = NoisyQuadratic(problem.curvature, noise, problem.initial, problem.count)
+    least = lower_bound_steps(steady, cell.batch_size, target, kind="bayes") - 1
+    found = tune_cell(replace(cell, problem=steady, family=family), target, least, max_steps)
+    return None if found is None else found[1]
 
 
 def scaling_curve(
