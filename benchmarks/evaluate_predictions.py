@@ -1,11 +1,13 @@
 """What `predict` says of a workload, against what dense tuning or the sweeps of evidence/ found.
 
-    python benchmarks/evaluate_predictions.py [--sweep digits] [--candidates]
+    python benchmarks/evaluate_predictions.py [--sweep digits] [--candidates] [--errors-of mnist]
 
 Predicts from the references in benchmarks/references/ (`measure_references.py` makes them; nothing is trained here).
 The truth is that of `measure_truth.py` where there is one, else what the sweep reports at its own target. Prints how
 far critical batch sizes, steps and learning rates are off, how many intervals hold the truth, and how many references
-are refused. `--candidates` does so for other models and readings too: docs/prediction.md shows the losers.
+are refused. With `--errors-of` intervals are as wide as another sweep's errors make them: what they hold then was not
+looked at when they were made. `--candidates` does all that for other models and readings too: docs/prediction.md shows
+the losers.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -101,65 +103,105 @@ def truth_of(optimizer: str, reference: Reference) -> dict[int, dict[str, Any]]:
     return dict(sorted(found.items()))
 
 
-def errors(optimizer: str, document: Mapping[str, Any], reference: Reference) -> dict[str, Any] | None:
-    """Logarithms of prediction over truth, and whether intervals hold the truth."""
+class Errors(NamedTuple):
+    """Logarithms of prediction over truth of one reference, and whether intervals hold the truth.
+
+    `critical` is None where one of the two is not known, `bound` says that one of them is a bound only.
+    """
+
+    critical: float | None
+    bound: bool
+    critical_held: bool
+    steps: list[float]
+    steps_held: list[bool]
+    rates: list[float]
+
+
+def errors(optimizer: str, document: Mapping[str, Any], reference: Reference) -> Errors | None:
+    """None where there is no truth."""
     truth = truth_of(optimizer, reference)
     curves = [entry for entry in document["curves"] if entry["optimizer"] == optimizer]
     if len(truth) < 3 or not curves:
         return None
     (curve,) = curves
-    critical = bl.ScalingCurve(list(truth), [entry["steps"] for entry in truth.values()]).critical_batch_size("fit")
+    true = bl.ScalingCurve(list(truth), [entry["steps"] for entry in truth.values()]).critical_batch_size("fit")
     (fit,) = (entry for entry in curve["critical_batch_sizes"] if entry["definition"] == "fit")
     pairs = [(point, truth[point["batch_size"]]) for point in curve["points"] if point["batch_size"] in truth]
-    rates = [(p["learning_rate"], t["settings"].get("learning_rate")) for p, t in pairs]
-    value = math.nan if critical.value is None else critical.value
-    if fit["value"] is None:
-        print(f"  {reference.name}: no critical batch size of {optimizer}")
-        return None
-    return {
-        "critical": math.log(fit["value"] / value),
-        "critical held": _holds(fit["interval"], value),
-        "steps": [math.log(p["steps"] / t["steps"]) for p, t in pairs],
-        "steps held": [_holds(p["interval"], t["steps"]) for p, t in pairs],
-        "rates": [math.log(mine / true) for mine, true in rates if optimizer == "sgd" and mine and true],
-    }
+    rates = [(_rate(p), _rate(t["settings"])) for p, t in pairs if optimizer not in ("adam", "kfac")]
+    known = fit["value"] is not None and true.value is not None
+    ends = curve["points"][0]["batch_size"], curve["points"][-1]["batch_size"]
+    return Errors(
+        critical=math.log(fit["value"] / true.value) if known else None,
+        bound=known and (true.relation != "=" or fit["value"] in ends),
+        critical_held=known and _holds(fit["interval"], true.value or math.nan),
+        steps=[math.log(p["steps"] / t["steps"]) if p["steps"] else math.inf for p, t in pairs],
+        steps_held=[_holds(p["interval"], t["steps"]) for p, t in pairs],
+        rates=[math.log(mine / true) for mine, true in rates if mine and true],
+    )
+
+
+def _rate(settings: Mapping[str, Any]) -> float | None:
+    """The effective learning rate."""
+    rate = settings.get("learning_rate")
+    return None if rate is None else rate / (1 - (settings.get("momentum") or 0.0))
 
 
 def _holds(interval: list[float | None] | None, truth: float) -> bool:
     low, high = interval or (None, None)
-    return (low or 0.0) <= truth <= (high or math.inf)
+    return interval is not None and (low or 0.0) <= truth <= (high or math.inf)
 
 
-def report(found: list[dict[str, Any]], optimizer: str) -> str:
-    signed = np.array([entry["critical"] for entry in found])
-    critical = np.abs(signed)
-    steps = np.array([entry["steps"] for entry in found])
-    rates = np.abs(np.concatenate([entry["rates"] for entry in found]))
-    held = np.mean([entry["steps held"] for entry in found])
-    told = f", rates {math.exp(rates.mean()):.2f}" if len(rates) else ""
+def rms(values: Sequence[float]) -> float:
+    return math.sqrt(np.mean(np.square(values)))
+
+
+def report(found: list[Errors], optimizer: str) -> str:
+    signed = [entry.critical for entry in found if entry.critical is not None]
+    steps = [value for entry in found for value in entry.steps]
+    rates = [value for entry in found for value in entry.rates]
+    held = np.mean([value for entry in found for value in entry.steps_held])
+    bounds = sum(entry.bound for entry in found)
+    only = f", {bounds} bounds" if bounds else ""
+    told = f", rates {math.exp(np.abs(rates).mean()):.2f}" if rates else ""
+    within = [sum(abs(value) <= math.log(factor) for value in signed) / len(found) for factor in (1.5, 2)]
     return (
-        f"{optimizer:12} critical batch size within 1.5 in {np.mean(critical <= math.log(1.5)):.0%}, 2 in "
-        f"{np.mean(critical <= math.log(2)):.0%} (median {math.exp(float(np.median(signed))):.2f} of the truth); steps "
+        f"{optimizer:12} of {len(found)}: critical batch size within 1.5 in {within[0]:.0%}, 2 in {within[1]:.0%} "
+        f"(median {math.exp(float(np.median(signed))):.2f} of the truth{only}); steps "
         f"{math.exp(np.abs(steps).mean()):.2f} in the geometric mean, {math.exp(np.abs(steps).max()):.2f} at worst"
-        f"{told}; "
-        f"rms of logs: critical {np.sqrt(np.mean(critical**2)):.2f}, steps {np.sqrt(np.mean(steps**2)):.2f}; 90% "
-        f"intervals hold {held:.0%} of steps, {np.mean([entry['critical held'] for entry in found]):.0%} of critical "
-        "batch sizes"
+        f"{told}; rms of logs: critical {rms(signed):.2f}, steps {rms(steps):.2f}; 90% intervals hold {held:.0%} of "
+        f"steps, {np.mean([entry.critical_held for entry in found]):.0%} of critical batch sizes"
     )
 
 
-def evaluate(references: list[Reference], optimizers: tuple[str, ...]) -> list[float]:
-    """Prints a line for each optimizer, and for each reference that is refused; the seconds of predictions."""
+Found = dict[str, list[Errors]]
+
+
+def evaluate(references: list[Reference], optimizers: tuple[str, ...]) -> tuple[Found, list[float]]:
+    """Prints a line for each optimizer, and for each reference that is refused; errors, and seconds of predictions."""
     documents = [(reference, *predict(reference, optimizers)) for reference in references]
     predicted = [(reference, document) for reference, document, _ in documents if document["status"] == "predicted"]
     for reference, document, _ in documents:
         if document["reasons"]:
             print(f"  {reference.name} refused: {'; '.join(document['reasons'])}")
     print(f"  {len(documents) - len(predicted)} of {len(documents)} references refused")
+    every: Found = {}
     for optimizer in optimizers:
         found = [entry for reference, document in predicted if (entry := errors(optimizer, document, reference))]
         print(f"  {report(found, optimizer)}" if found else f"  {optimizer}: no truth", flush=True)
-    return [seconds for *_, seconds in documents]
+        every[optimizer] = found
+    return every, [seconds for *_, seconds in documents]
+
+
+def readings_from(found: Found) -> dict[str, dict[str, float]]:
+    """Errors of readings as these references have them."""
+    return {
+        optimizer: {
+            "steps_error": rms([value for entry in entries for value in entry.steps]),
+            "critical_error": rms([entry.critical for entry in entries if entry.critical is not None]),
+        }
+        for optimizer, entries in found.items()
+        if entries
+    }
 
 
 @contextmanager
@@ -175,6 +217,10 @@ def changed(constants: Mapping[Any, Mapping[str, Any]], readings: Mapping[str, M
         yield
 
 
+def _tenth(numbers: _measured.Measured, _: float) -> int:
+    return int(0.1 * max(numbers.tops))
+
+
 CANDIDATES: tuple[
     tuple[str, tuple[str, ...], Mapping[Any, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]], ...
 ] = (
@@ -183,9 +229,12 @@ CANDIDATES: tuple[
     ("none of it is", ("sgd", "momentum", "sgd+ema"), {_model: {"_CONSTANT": 0.0}}, {}),
     ("jumps count as their squares", ("sgd", "momentum"), {_model: {"_JUMP": 100.0}}, {}),
     ("nothing is counted as delay", ("sgd", "momentum", "sgd+ema", "adam"), {_measured: {"_DELAYED": 0.0}}, {}),
+    ("a tenth of the steps is, always", ("sgd", "momentum"), {_measured.Measured: {"steps_at_the_edge": _tenth}}, {}),
     ("a fifth of the steps may be", ("sgd", "momentum"), {_measured: {"_DELAYED": 0.2}}, {}),
+    ("Adam without delay", ("adam",), {}, {"adam": {"delayed": False}}),
     ("Adam as power 0.25", ("adam",), {}, {"adam": {"power": 0.25}}),
     ("Adam as power 0.5", ("adam",), {}, {"adam": {"power": 0.5}}),
+    ("K-FAC with delay", ("kfac",), {}, {"kfac": {"delayed": True}}),
     ("K-FAC as power 0.5, all noise", ("kfac",), {}, {"kfac": {"power": 0.5, "noise": 1.0}}),
     ("K-FAC as power 0.5", ("kfac",), {}, {"kfac": {"power": 0.5}}),
     ("K-FAC as power 0.75", ("kfac",), {}, {"kfac": {"power": 0.75}}),
@@ -197,10 +246,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", default="digits", help="one of evidence/ (digits)")
     parser.add_argument("--candidates", action="store_true", help="other models and readings too")
+    parser.add_argument("--errors-of", default="", help="another sweep, whose errors make the intervals")
     asked = parser.parse_args()
     references = read_references(asked.sweep)
-    print(f"{asked.sweep}: as it is")
-    seconds = evaluate(references, OPTIMIZERS)
+    errors_of: dict[str, dict[str, float]] = {}
+    if asked.errors_of:
+        print(f"{asked.errors_of}: as it is")
+        with changed({prediction: {"_DRAWS": 1}}, {}):
+            errors_of = readings_from(evaluate(read_references(asked.errors_of), OPTIMIZERS)[0])
+    print(f"{asked.sweep}: {f'intervals by the errors of {asked.errors_of}' if errors_of else 'as it is'}")
+    with changed({}, errors_of):
+        _, seconds = evaluate(references, OPTIMIZERS)
     runs = [reference.seconds for reference in references]
     print(f"  processor seconds: {np.mean(runs):.1f} of the run, {np.mean(seconds):.1f} of six curves")
     for words, optimizers, constants, readings in CANDIDATES if asked.candidates else ():

@@ -12,15 +12,17 @@ TARGET = 0.1
 MODEL = Model(top=1.5, variance=7.0, curvature_exponent=0.7, loss_exponent=0.8, start=2.3, target=TARGET)
 
 
-def make_reference(model: Model = MODEL, batch_size: int = 64, learning_rate: float = 0.7) -> Reference:
+def make_reference(
+    model: Model = MODEL, batch_size: int = 64, learning_rate: float = 0.7, momentum: float = 0.0, most: int = 2000
+) -> Reference:
     """A run of the model to the target."""
-    blank = Reference((0, 1), (model.start, model.start), batch_size, learning_rate, 0.0, TARGET)
-    steps = sorted({int(step) for step in np.geomspace(1, 2000, 160)})
+    blank = Reference((0, 1), (model.start, model.start), batch_size, learning_rate, momentum, TARGET)
+    steps = sorted({int(step) for step in np.geomspace(1, most, 160)})
     losses = model.losses(blank, steps)
     last = next(place for place, loss in enumerate(losses) if loss <= TARGET)
     kept = [0, *steps[: last + 1]]
     return Reference(
-        tuple(kept), (model.start, *losses[: last + 1].tolist()), batch_size, learning_rate, 0.0, TARGET
+        tuple(kept), (model.start, *losses[: last + 1].tolist()), batch_size, learning_rate, momentum, TARGET
     )  # fmt: skip
 
 

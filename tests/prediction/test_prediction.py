@@ -5,11 +5,13 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import batchlens as bl
+from batchlens.curvature.measurement import Estimate
 from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._model import Reference
 from batchlens.prediction._reference import largest_good
@@ -86,6 +88,49 @@ def test_steps_at_the_edge_of_stability_come_before_those_of_sgd(prediction: Pre
     assert prediction.reference["delay"] == 0
 
 
+def test_what_comes_after_the_target_does_not_count(prediction: Prediction) -> None:
+    """A run that goes on is the run up to its target; measured far beyond it, it is refused."""
+    reference = make_reference()
+    last = reference.steps[-1]
+    curve = [
+        *zip(reference.steps, reference.losses, strict=True),
+        *((last + k, 0.1 / (1.2 + k)) for k in range(1, 500)),
+    ]
+    measurement = make_measurement(reference)
+    found = bl.predict_from(measurement, curve, 64, 0.7, TARGET, optimizers=["sgd"], batch_sizes=SIZES)
+    assert found.reference["steps"] == last + 1
+    assert found.curves["sgd"].curve.steps[0] == pytest.approx(prediction.curves["sgd"].curve.steps[0], rel=0.05)
+    far = bl.Measurement((replace(measurement.moments[-1], loss=0.01),), "made")
+    refused = bl.predict_from(far, curve, 64, 0.7, TARGET, batch_sizes=SIZES)
+    assert "measure where the target is met" in refused.reasons[0]
+    assert not len(refused.to_frame())
+
+
+def test_gradients_that_do_not_vary_are_refused() -> None:
+    reference = make_reference()
+    moments = (replace(make_moment(reference.steps[-1], 1.5), gradient_variance=Estimate(0.0, 0.0)),)
+    found = predict(reference, bl.Measurement(moments, "made"))
+    assert "do not vary" in found.reasons[0]
+
+
+def test_a_long_run_near_the_edge_of_stability_is_predicted() -> None:
+    """Curvatures that are drawn anew may not make it unstable."""
+    model = replace(MODEL, variance=400.0)
+    reference = make_reference(model, learning_rate=0.02, most=20_000)
+    sharp = replace(reference, learning_rate=1.25)
+    moments = (make_moment(reference.steps[-1], 1.5, variance=400.0),)
+    found = predict(sharp, bl.Measurement(moments, "made"), optimizers=["sgd"])
+    assert found.status == "predicted", found.reasons
+
+
+def test_a_reference_with_momentum_is_followed_as_it_is() -> None:
+    reference = make_reference(learning_rate=0.15, momentum=0.7)
+    curve = list(zip(reference.steps, reference.losses, strict=True))
+    found = bl.predict_from(make_measurement(reference), curve, 64, 0.15, TARGET, momentum=0.7,
+                            optimizers=["sgd"], batch_sizes=SIZES)  # fmt: skip
+    assert found.reference["curvature_exponent"] == pytest.approx(MODEL.curvature_exponent, rel=0.2)
+
+
 def test_kfac_and_adam_have_no_learning_rate(prediction: Prediction) -> None:
     found = predict(make_reference(), optimizers=["kfac", "adam"])
     assert all(point["learning_rate"] is None for entry in found.predicted for point in entry.points())
@@ -155,6 +200,8 @@ def test_confirming_runs_move_the_curve_and_narrow_it(prediction: Prediction) ->
     missed = Confirmed("sgd", 8, steps, None, None, 50)
     assert missed.words == "not within 50"
     assert update(prediction, [missed]).curves["sgd"] == prediction.curves["sgd"]
+    slow = update(prediction, [replace(missed, given=int(3 * steps))]).curves["sgd"].curve
+    assert (slow.steps[0] or 0) > 1.5 * (curve.steps[0] or 0)
 
 
 def test_the_largest_good_rate_is_taken_and_luck_smoothed_away() -> None:

@@ -22,7 +22,7 @@ from batchlens.report._evidence.judging import claim_codes, judge_claim, judge_i
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, draw_seeds, mean_of_seeds, percentiles
 from batchlens.report._evidence.page import claims_data, plan_network_panels
 from batchlens.report._evidence.reading import Evidence, read_evidence
-from batchlens.report._evidence.tables import cost_rows, critical_rows
+from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves
 from batchlens.scaling.curve import ScalingCurve
@@ -313,12 +313,13 @@ def test_another_target_can_be_the_main_one(sweep: bl.SweepResult) -> None:
 def test_averaging_in_the_same_runs_saves_a_search(evidence: Evidence) -> None:
     sweep = evidence.measured["digits"]
     heads, rows = cost_rows(evidence)
-    shared = sum(
-        trial.steps_taken
-        for cell in sweep.cells
-        if f"{cell.result.cell.optimizer}+ema" in sweep.declaration.optimizers
-        for trial in cell.result.members
-    )
+    shared = 0
+    for cell in sweep.cells:
+        own = f"{cell.result.cell.optimizer}+ema"
+        for other in sweep.cells:
+            if (other.result.cell.optimizer, other.batch_size) == (own, cell.batch_size):
+                shared += sum(trial.steps_taken for trial in cell.result.members)
+                shared -= sum(trial.steps_taken for trial in other.result.members)
     assert rows[0][heads.index("Steps saved by averaging in the same runs")] == f"{shared / (sweep.steps + shared):.0%}"
     assert shared
 
@@ -334,6 +335,19 @@ def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:
     assert ratios["sgd+ema"] < 1 < ratios["momentum"] < ratios["kfac"]
     assert {row[0] for row in rows} == set(evidence.measured["digits"].declaration.optimizers)
     assert set(claims_data(evidence)["claim"]) < {claim["name"] for claim in CLAIMS["claims"]}
+
+
+def test_published_steps_stand_beside_the_search(evidence: Evidence) -> None:
+    heads, rows = outside_rows(evidence)
+    assert [row[:2] for row in rows] == [["128", "676"], ["512", "303"], ["2,048", "177"]]
+    assert {row[-1] for row in rows} == {"not measured"}
+    first, second = evidence.measured["digits"].cells[:2]
+    assert first.result.reported is not None
+    published = {str(first.batch_size): first.result.reported.minimum * 1.1, str(second.batch_size): 1.0}
+    outside = {"sweep": "digits", "published": published}
+    made = replace(evidence, document={**evidence.document, "outside": outside})
+    assert [row[-1] for row in outside_rows(made)[1]] == ["holds", "fails"]
+    assert len(heads) == len(rows[0])
 
 
 def test_theory_and_networks_have_the_same_units(evidence: Evidence) -> None:

@@ -72,13 +72,13 @@ def update(prediction: Prediction, confirmed: Sequence[Confirmed]) -> Prediction
 
 
 def _updated(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurve:
-    known = [cell for cell in cells if cell.steps]
+    known = [cell for cell in cells if cell.steps or cell.given > cell.predicted]
     if not known:
         return entry
     error = READINGS[entry.optimizer].steps_error
     sizes = np.log(entry.curve.batch_sizes)
     at = np.log([cell.batch_size for cell in known])
-    missing = np.log([(cell.steps or 1.0) / cell.predicted for cell in known])
+    missing = np.log([(cell.steps or cell.given) / cell.predicted for cell in known])  # a miss took as many, at least
     near = error**2 * np.exp(-0.5 * ((at[:, None] - at) / _LENGTH) ** 2) + _SCATTER**2 * np.eye(len(at))
     reach = error**2 * np.exp(-0.5 * ((sizes[:, None] - at) / _LENGTH) ** 2)
     shift = reach @ np.linalg.solve(near, missing)

@@ -9,8 +9,9 @@ from batchlens.prediction._model import Reference
 MOST_SHARPNESS = 1.9
 # Halves of the data may differ in top curvature by this factor, and the gradient variance may have this error.
 _MOST_APART, _MOST_VARIANCE_ERROR = 1.3, 0.2
-# A target counts as met within this factor: losses may have been measured on other examples.
-_NEARLY = 1.15
+# A target counts as met within this factor: losses may have been measured on other examples. What is measured at more
+# than the other factor from the target is not of it.
+_NEARLY, _FAR = 1.15, 2.0
 # Below so many steps a plateau is made of a few large ones, which no quadratic describes.
 LEAST_PLATEAU = 8
 
@@ -23,6 +24,11 @@ def reasons_against(reference: Reference, measurement: Measurement, top: float) 
         yield (
             f"the reference came to a loss of {lowest:.3g} and misses the target of {reference.target:.3g}: train it "
             "longer, or choose an easier target"
+        )
+    if not 1 / _FAR < last.loss / reference.target < _FAR:
+        yield (
+            f"the last moment was measured at a loss of {last.loss:.3g}, far from the target of "
+            f"{reference.target:.3g}: measure where the target is met"
         )
     sharpness = reference.learning_rate * top / (1 + reference.momentum)
     if sharpness > MOST_SHARPNESS:
@@ -44,5 +50,7 @@ def _doubts(moment: Moment) -> Iterator[str]:
         first, second = moment.top_halves
         yield f"halves of the data have top curvatures of {first:.3g} and {second:.3g}: measure on more examples"
     value, error, _ = moment.gradient_variance
-    if error > _MOST_VARIANCE_ERROR * value:
+    if value <= 0:
+        yield "the gradients do not vary: measure on more examples, with their own losses"
+    elif error > _MOST_VARIANCE_ERROR * value:
         yield f"the gradient variance is known to {error / value:.0%} only: measure it on more examples or probes"

@@ -21,10 +21,13 @@ class Measured(NamedTuple):
     top_error: float
     variance: float
     variance_error: float
+    loss: float  # at which the variance was measured
     tops: Mapping[int, float]  # by step, ascending
 
     def steps_at_the_edge(self, limit: float) -> int:
         """How many of the first tenth of the steps the curvature took to fall below a limit for good."""
+        if not self.tops:
+            return 0
         steps, tops = np.array(list(self.tops)), np.log(list(self.tops.values()))
         after = np.maximum.accumulate(tops[::-1])[::-1]  # the highest from there on
         most = int(_DELAYED * steps[-1])
@@ -42,6 +45,7 @@ class Measured(NamedTuple):
         """Of a run of so many steps: what was measured at its end, with how much the curvature scattered before."""
         moments = measurement.moments
         tops = dict(measurement.top_curvatures) | {moment.step: moment.top_curvature.value for moment in moments}
+        tops = {step: top for step, top in tops.items() if step <= steps}
         late = np.log([top for step, top in tops.items() if step >= _LATE * steps])
         value, error, _ = moments[-1].top_curvature
         scatter = float(np.std(late, ddof=1)) if len(late) > 1 else 0.25
@@ -50,6 +54,7 @@ class Measured(NamedTuple):
             top=value,
             top_error=math.hypot(scatter, error / value),
             variance=variance,
-            variance_error=variance_error / variance,
+            variance_error=variance_error / variance if variance > 0 else math.inf,
+            loss=moments[-1].loss,
             tops=dict(sorted(tops.items())),
         )

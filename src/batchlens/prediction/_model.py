@@ -1,9 +1,9 @@
 """A noisy quadratic with power-law spectra, fitted to the loss curve of one run.
 
 Notation: coordinate i of RANKS has curvature h_i = top * i^-a and holds a share of the initial loss in proportion to
-i^-b; the gradient's covariance is proportional to the curvature, with the trace that was measured at the target. A part
-of it, `_CONSTANT`, is the same at every loss, the rest in proportion to the loss.  a and b are fitted, all else is
-measured.
+i^-b; the gradient's covariance is proportional to the curvature. A part of what it is at the target, `_CONSTANT`, is
+the same at every loss, the rest in proportion to the loss; its trace was measured where the run ended.  a and b are
+fitted, all else is measured.
 
 Early in training the curvature is higher than later, and rates that are the best later on are beyond its stability: the
 run jumps about until the curvature has come down, for a number of steps that hardly depends on the rate. Those steps,
@@ -107,15 +107,21 @@ def fit_model(
     reference: Reference,
     top: float,
     variance: float,
+    loss: float,
     delay: int = 0,
     near: Model | None = None,
     constant: float | None = None,
 ) -> Model:
     """The model that follows the run's losses most closely after a delay; the search starts `near` another one.
 
-    `constant`: which part of the gradients' variance does not follow the loss.
+    Arguments:
+        reference: the run.
+        top: its largest curvature.
+        variance: of the gradients, at a loss of `loss`.
+        constant: which part of the variance at the target does not follow the loss.
     """
     constant = _CONSTANT if constant is None else constant
+    variance /= constant + (1 - constant) * loss / reference.target
     later = reference.after(delay)
     steps, logs = later.steps[1:], np.log(later.losses[1:])
 

@@ -17,11 +17,7 @@ class Reading(NamedTuple):
     critical_error: float
     has_rates: bool  # whether the optimizer's learning rate has the theory's units
     noise: float = 1.0  # times the gradient variance that SGD has at the target
-
-    @property
-    def delayed(self) -> bool:
-        """Whether the steps that the run spent at the edge of stability come before its own."""
-        return self.power == 0
+    delayed: bool = True  # whether the steps that the run spent at the edge of stability come before its own
 
 
 READINGS = {
@@ -31,7 +27,7 @@ READINGS = {
     "sgd+ema": Reading("sgd+ema", 0.0, 0.20, 0.50, True),
     "momentum+ema": Reading("momentum+ema", 0.0, 0.25, 0.62, True),
     "adam": Reading("momentum", 0.0, 0.40, 0.36, False),
-    "kfac": Reading("momentum", 0.6, 0.35, 0.50, False, noise=0.6),
+    "kfac": Reading("momentum", 0.6, 0.35, 0.50, False, noise=0.6, delayed=False),
 }
 # What is predicted unless asked otherwise.
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "sgd+ema")

@@ -10,7 +10,7 @@ from batchlens._checks import require_number, require_path, require_whole
 from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS
 from batchlens.prediction._reference import Plan, Tell, run_reference
-from batchlens.prediction.prediction import Prediction, predict_from
+from batchlens.prediction.prediction import Prediction, predict_from, require_asked
 from batchlens.training.loop import train
 from batchlens.training.workloads import Workload, find_workload
 
@@ -69,11 +69,15 @@ def predict(
     ('predicted', True)
     """
     started = time.perf_counter()
+    require_asked(optimizers, batch_sizes)
+    confirm = require_whole("confirm", confirm)
     found = find_workload(workload, size) if isinstance(workload, str) else workload
     plan = Plan(
         workload=found,
         batch_size=require_whole("batch_size", batch_size, 1),
-        learning_rate=None if learning_rate is None else require_number("learning_rate", learning_rate, 0),
+        learning_rate=None
+        if learning_rate is None
+        else require_number("learning_rate", learning_rate, 0, closed=(False, True)),
         target_on=target_on,
         target=target,
         examples=None if examples is None else require_whole("examples", examples, 2),
@@ -98,7 +102,7 @@ def predict(
         seed=plan.seed,
     )
     prediction = replace(prediction, name=found.name)
-    if require_whole("confirm", confirm) and prediction.status == "predicted":
+    if confirm and prediction.status == "predicted":
         prediction = update(prediction, list(_train_cells(plan, prediction, confirm, tell)))
     return replace(prediction, seconds=time.perf_counter() - started)
 

@@ -38,6 +38,10 @@ __all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
 _DRAWS, _REACH = 8, 1.645
 # Up to which batch size training takes at most this many times the fewest examples is part of the answer.
 _CHEAP = 1.2
+# A curve has gone on beyond its target where a loss is lower than the target by more than this factor.
+_BEYOND = 1.15
+# Learning rate times curvature, over 1 + momentum, of curvatures that are drawn: the run was stable.
+_SHARPEST = 1.95
 
 _Status = Literal["predicted", "not_identifiable"]
 
@@ -182,7 +186,8 @@ class Prediction(Result):
         """One row per optimizer and batch size."""
         import pandas
 
-        return pandas.concat([entry.to_frame() for entry in self.predicted], ignore_index=True)
+        frames = [entry.to_frame() for entry in self.predicted]
+        return pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Every optimizer's curve with its intervals."""
@@ -225,9 +230,10 @@ def predict_from(
     numbers anew, and from how far such predictions were off where the truth is known.
 
     Arguments:
-        measurement: of the run, by `measure` at several moments: the last at the target, others in its second half,
-            which steady the largest curvature, and in its first, which limit what momentum can do at large batches.
-        loss_curve: (step, training loss) pairs of the run, step 0 first and its last step last.
+        measurement: of the run, by `measure` at several moments: the last at the target, others shortly before, which
+            say how much the largest curvature scatters, and in the first fifth from step 0 on, which say for how long
+            the run was at the edge of stability.
+        loss_curve: (step, training loss) pairs of the run, step 0 first; what comes after the target does not count.
         batch_size: of the run.
         learning_rate: of the run: the largest that still gives the lowest loss; a timid one misleads.
         target: the training loss to reach.
@@ -247,8 +253,7 @@ def predict_from(
     if not measurement.moments:
         raise ValueError("`measurement` must have at least one moment, got none.")
     reference = _reference(loss_curve, batch_size, learning_rate, momentum, target)
-    names = [require_choice("optimizers", name, list(READINGS)) for name in require_sequence("optimizers", optimizers)]
-    sizes = [require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)]
+    names, sizes = require_asked(optimizers, batch_sizes)
     numbers = Measured.of(measurement, reference.steps[-1])
     reasons = tuple(reasons_against(reference, measurement, numbers.top))
     last = measurement.moments[-1]
@@ -284,6 +289,13 @@ def predict_from(
     return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
 
 
+def require_asked(optimizers: Sequence[str], batch_sizes: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Which curves are wanted, and at which batch sizes."""
+    names = [require_choice("optimizers", name, list(READINGS)) for name in require_sequence("optimizers", optimizers)]
+    sizes = [require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)]
+    return names, sizes
+
+
 def _reference(
     loss_curve: Sequence[tuple[int, float]], batch_size: int, learning_rate: float, momentum: float, target: float
 ) -> Reference:
@@ -295,6 +307,8 @@ def _reference(
     if any(later <= earlier for earlier, later in pairwise(steps)):
         raise ValueError("`loss_curve` must have rising steps.")
     losses = tuple(require_number("loss_curve", loss, 0, closed=(False, True)) for _, loss in points)
+    below = next((place for place, loss in enumerate(losses) if loss < target / _BEYOND), len(losses) - 1)
+    steps, losses = steps[: below + 1], losses[: below + 1]
     if losses[0] <= target:
         raise ValueError(f"`target` must be below the loss at step 0, {losses[0]:g}, got {target:g}.")
     return Reference(
@@ -316,14 +330,16 @@ class _Fitted(NamedTuple):
 
 
 def _fit(reference: Reference, numbers: Measured, seed: int, delay: int) -> _Fitted:
-    model = fit_model(reference, numbers.top, numbers.variance, delay)
+    model = fit_model(reference, numbers.top, numbers.variance, numbers.loss, delay)
     random = np.random.default_rng(seed)
+    stable = _SHARPEST * (1 + reference.momentum) / reference.learning_rate
     drawn = []
     for _ in range(_DRAWS):
-        top = numbers.top * math.exp(numbers.top_error * random.standard_normal())
+        top = min(numbers.top * math.exp(numbers.top_error * random.standard_normal()), stable)
         variance = numbers.variance * math.exp(numbers.variance_error * random.standard_normal())
-        drawn.append(fit_model(reference, top, variance, delay, model))
-    return _Fitted(model, drawn, fit_model(reference, numbers.top, numbers.variance, delay, model, constant=1.0))
+        drawn.append(fit_model(reference, top, variance, numbers.loss, delay, model))
+    other = fit_model(reference, numbers.top, numbers.variance, numbers.loss, delay, model, constant=1.0)
+    return _Fitted(model, drawn, other)
 
 
 def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) -> PredictedCurve:
@@ -343,7 +359,7 @@ def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) ->
         intervals=intervals,
     )
     apart = tuple((np.nanmax(np.log(others), axis=0) - np.nanmin(np.log(others), axis=0)).tolist())
-    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(found)), apart)
+    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(curve)), apart)
 
 
 def _problem(model: Model, reading: Reading) -> NoisyQuadratic:
@@ -394,8 +410,7 @@ def _critical(curve: ScalingCurve, steps: FloatArray, reading: Reading) -> tuple
         if value.value is None or known.sum() < 3:
             found.append(PredictedBatchSize(definition, None, None))
             continue
-        log_batch, _ = reached(curve.batch_sizes, curve.steps)
-        log_values, _ = read_curves(definition, log_batch[known], np.log(steps[:, known]))
+        log_values, _ = read_curves(definition, np.log(curve.batch_sizes)[known], np.log(steps[:, known]))
         interval = _interval(np.concatenate([[value.value], np.exp(log_values[1:])]), reading.critical_error)
         if interval is not None and value.relation == ">=":
             interval = Interval(interval.low, None)

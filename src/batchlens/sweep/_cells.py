@@ -15,7 +15,7 @@ from batchlens.scaling._intervals import Interval
 from batchlens.sweep._declaration import Cell, Declaration
 from batchlens.sweep._guided import FINALIST, Guided
 from batchlens.sweep._guiding import DEFAULTS
-from batchlens.sweep._reporting import mean_steps, seed_steps, steps_interval
+from batchlens.sweep._reporting import interval_of, mean_steps, seed_steps, steps_interval
 from batchlens.sweep._search import EDGE, Edge, Search, counted, group, ranked
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Trial
@@ -31,11 +31,12 @@ _EVERY, _NEGLIGIBLE = 100, 50
 class ByProduct(NamedTuple):
     """Another target, met on the way to the main one: settings were not tuned for it.
 
-    `steps` is the geometric mean over the seeds that report, None where one missed it; `minimum` is the fewest steps
-    of any run of the cell.
+    `steps` is the geometric mean over the seeds that report, None where one missed it, `interval` its 90% interval;
+    `minimum` is the fewest steps of any run of the cell.
     """
 
     steps: float | None
+    interval: Interval | None
     minimum: float | None
 
 
@@ -259,8 +260,10 @@ def _by_product(cell: Cell, guided: Guided, reports: list[Trial], target: str) -
     taken = [guided.crossing(trial, cell.optimizer, target) for trial in reports]
     logs = [math.log(max(steps, 1e-3)) for steps in taken if steps is not None]
     every = [guided.crossing(trial, cell.optimizer, target) for key, trial in guided.trials.items() if key.cell == cell]
+    whole = bool(logs) and len(logs) == len(taken)
     return ByProduct(
-        steps=math.exp(fmean(logs)) if logs and len(logs) == len(taken) else None,
+        steps=math.exp(fmean(logs)) if whole else None,
+        interval=interval_of(logs) if whole else None,
         minimum=min((steps for steps in every if steps is not None), default=None),
     )
 

@@ -42,14 +42,19 @@ def half_width(reports: Sequence[Trial]) -> float | None:
     return None if len(reports) < 2 or has_missed(reports) else _spread(log_steps(reports))
 
 
+def interval_of(logs: Sequence[float]) -> Interval | None:
+    """Of the geometric mean of steps whose logarithms these are."""
+    if len(logs) < 2:
+        return None
+    mean, width = fmean(logs), _spread(logs)
+    return Interval(math.exp(mean - width), math.exp(mean + width))
+
+
 def _spread(logs: Sequence[float]) -> float:
     return float(stats.t.ppf(0.5 + LEVEL / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
 
 
 def steps_interval(reports: Sequence[Trial]) -> Interval | None:
     """Of the geometric mean; without an upper end where a seed has missed the target."""
-    if mean_steps(reports) is None or len(reports) < 2:
-        return None
-    logs = log_steps(reports)
-    mean, width = fmean(logs), _spread(logs)
-    return Interval(math.exp(mean - width), None if has_missed(reports) else math.exp(mean + width))
+    found = None if mean_steps(reports) is None else interval_of(log_steps(reports))
+    return Interval(found.low, None) if found is not None and has_missed(reports) else found

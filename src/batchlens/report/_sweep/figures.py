@@ -55,8 +55,8 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
-    bottom, top = ax.get_ylim()
-    _draw_perfect_scaling(ax, data)
+    bottom, _ = ax.get_ylim()
+    draw_perfect_scaling(ax, data)
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
@@ -68,9 +68,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
         critical = part["critical_batch_size"].iloc[0]
         if not pd.isna(critical):
             ax.plot([critical], [bottom], marker="^", color=colour, markersize=8, clip_on=False, zorder=3)
-        for row in rows_of(part.dropna(subset="low")):
-            high = top if pd.isna(row["high"]) else row["high"]
-            ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
+        draw_intervals(ax, part, colour, shift)
         crosses = part[part["status"] == "not_reached"]
         if len(crosses):
             label = "" if reached else f"{optimizer} (not reached)"
@@ -78,7 +76,15 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     draw_lines(ax, lines)
 
 
-def _draw_perfect_scaling(ax: Axes, data: pd.DataFrame) -> None:
+def draw_intervals(ax: Axes, part: pd.DataFrame, colour: str, shift: float = 1.0) -> None:
+    """Through the points of one line, to the upper edge where there is no upper end."""
+    _, top = ax.get_ylim()
+    for row in rows_of(part.dropna(subset="low")):
+        high = top if pd.isna(row["high"]) else row["high"]
+        ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
+
+
+def draw_perfect_scaling(ax: Axes, data: pd.DataFrame) -> None:
     """From the most steps at the smallest batch size on."""
     known = data.dropna(subset="steps")
     if len(known):
@@ -172,17 +178,19 @@ def sweep_rates_data(sweep: SweepResult) -> pd.DataFrame:
     )
 
 
-def draw_sweep_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
-    """Effective learning rate against batch size; ringed where a setting is near an end of its range."""
-    log_axis(ax, data["effective_learning_rate"], "effective learning rate")
+def draw_sweep_rates(
+    ax: Axes, data: pd.DataFrame, optimizers: Sequence[str], column: str = "effective_learning_rate"
+) -> None:
+    """Learning rate against batch size; ringed where a setting is near an end of its range."""
+    log_axis(ax, data[column], column.replace("_", " "))
     batch_axis(ax, data["batch_size"])
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        x, y = part["batch_size"], part["effective_learning_rate"]
+        x, y = part["batch_size"], part[column]
         lines.append(Line(x, y, _label(optimizer, part), colour, style, marker))
-        ringed = part[part["effective_learning_rate"].notna() & (part["near_edge"] != "")]
-        for size, rate in zip(ringed["batch_size"], ringed["effective_learning_rate"], strict=True):
+        ringed = part[part[column].notna() & (part["near_edge"] != "")]
+        for size, rate in zip(ringed["batch_size"], ringed[column], strict=True):
             ax.plot(size, rate, "o", color=colour, markerfacecolor="none", markersize=9)
     draw_lines(ax, lines)
 

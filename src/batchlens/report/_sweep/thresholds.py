@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from batchlens._drawing import PALETTE, Line, batch_axis, draw_lines, hold_batch_sizes, look_of, steps_axis
 from batchlens.optimizers import is_averaged
 from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._sweep.figures import draw_intervals, draw_perfect_scaling
 from batchlens.sweep.results import SweepResult
 
 # Of the optimizers that were swept, these are drawn: all of them would hide the thresholds.
@@ -24,7 +25,8 @@ def thresholds_data(sweep: SweepResult) -> pd.DataFrame:
     rows = []
     for cell in sweep.cells:
         if cell.result.reported is not None:
-            also = {target: found.steps for target, found in cell.result.reported.also.items()}
+            main = cell.steps, cell.result.reported.interval
+            also = {target: (found.steps, found.interval) for target, found in cell.result.reported.also.items()}
             rows += [
                 {
                     "optimizer": cell.result.cell.optimizer,
@@ -32,9 +34,11 @@ def thresholds_data(sweep: SweepResult) -> pd.DataFrame:
                     "target": target,
                     "main": target == declaration.main_target,
                     "steps": steps,
+                    "low": None if interval is None else interval.low,
+                    "high": None if interval is None else interval.high,
                     "complete": cell.result.complete,
                 }
-                for target, steps in {declaration.main_target: cell.steps, **also}.items()
+                for target, (steps, interval) in {declaration.main_target: main, **also}.items()
             ]
     return frame_of(rows)
 
@@ -43,7 +47,7 @@ def draw_thresholds(ax: Axes, data: pd.DataFrame) -> None:
     """Steps against batch size, a colour per target from the easiest to the hardest; momentum solid, SGD dashed."""
     named = [name for name in dict.fromkeys(data["optimizer"]) if name in _DRAWN]
     shown = data[data["optimizer"].isin(named or [data["optimizer"].iloc[0]]) & data["steps"].notna()]
-    steps_axis(ax, shown["steps"], written_out=True)
+    steps_axis(ax, [*shown["steps"], *shown["low"], *shown["high"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
     targets = easiest_first(shown)
@@ -54,6 +58,7 @@ def draw_thresholds(ax: Axes, data: pd.DataFrame) -> None:
         labelled.add(str(target))
         colour, style = PALETTE[targets.index(target) % len(PALETTE)], _DRAWN.get(optimizer, "-")
         lines.append(Line(part["batch_size"], part["steps"], label, colour, style, "o"))
+        draw_intervals(ax, part, colour)
     draw_lines(ax, lines)
 
 
@@ -78,12 +83,14 @@ def draw_other_set(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> N
     """Steps against batch size, a line per optimizer, to the target that most of them have met."""
     target = data["target"].mode().iloc[0]
     shown = data[data["target"] == target]
-    steps_axis(ax, shown["steps"], written_out=True)
+    steps_axis(ax, [*shown["steps"], *shown["low"], *shown["high"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
+    draw_perfect_scaling(ax, shown)
     lines = []
     for (optimizer,), part in groups(shown, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
+        draw_intervals(ax, part, colour)
     draw_lines(ax, lines)
     ax.set_title(target, fontsize=10, loc="left")
