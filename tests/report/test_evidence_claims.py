@@ -344,7 +344,7 @@ def test_published_steps_stand_beside_the_search(evidence: Evidence) -> None:
     first, second = evidence.measured["digits"].cells[:2]
     assert first.result.reported is not None
     published = {str(first.batch_size): first.result.reported.minimum * 1.1, str(second.batch_size): 1.0}
-    outside = {"sweep": "digits", "published": published}
+    outside = {"sweep": "digits", "optimizer": "sgd", "published": published}
     made = replace(evidence, document={**evidence.document, "outside": outside})
     assert [row[-1] for row in outside_rows(made)[1]] == ["holds", "fails"]
     assert len(heads) == len(rows[0])

@@ -73,7 +73,7 @@ def outside_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
     found = {
         cell.batch_size: cell.result.reported.minimum
         for cell in (() if sweep is None else sweep.cells)
-        if cell.result.complete and cell.result.reported is not None
+        if cell.result.cell.optimizer == outside["optimizer"] and cell.result.complete and cell.result.reported
     }
     rows = [
         [f"{int(size):,}", f"{published:,}", *_against(found.get(int(size)), published)]
