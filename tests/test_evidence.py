@@ -14,7 +14,7 @@ from batchlens.errors import BatchlensError
 from batchlens.optimizers import base_of, is_averaged
 from batchlens.sweep._declare import declare
 from batchlens.sweep._store import Store
-from evidence import digest
+from evidence import digest, table
 from evidence.run import CLAIMS, arguments_of, left, read_sweeps, run, slim
 
 SWEEPS = {sweep["name"]: sweep for sweep in read_sweeps()}
@@ -156,3 +156,10 @@ def test_training_takes_the_steps_that_the_stores_were_measured_with() -> None:
 def test_golden_runs_are_of_every_optimizer_that_is_measured() -> None:
     measured = {base_of(name) for sweep in SWEEPS.values() for name in sweep["optimizers"]}
     assert measured - {"nesterov"} == set(digest.SETTINGS)
+
+
+@pytest.mark.slow
+def test_pages_have_the_table_of_the_stores() -> None:
+    expected = table.render()
+    for path in table.PAGES:
+        assert table.shown_in(path.read_text(encoding="utf-8")) == expected, "python -m evidence.table --write"

@@ -23,6 +23,8 @@ _WORDS = {
     "sgd": "once the batch size exceeds a problem-dependent critical batch size, there are rapidly diminishing returns",
     "momentum": "extends perfect scaling to larger batch sizes than plain SGD",
     "adam": "K-FAC > Adam > momentum SGD",
+    "adam_no_momentum": "the benefit of momentum diminishes with preconditioning",
+    "kfac_no_momentum": "the benefit of momentum diminishes with preconditioning",
     "kfac": "has the largest critical batch size in all cases",
     "sgd+ema": "EMA leads to smaller critical batch sizes",
 }
@@ -40,26 +42,28 @@ def critical_rows(study: Study, evidence: Evidence) -> tuple[Sequence[str], list
         for name, sweep in measured.items()
         for curve in sweep.measured
     }
+    theory = {name: ratio for name in optimizers if (ratio := _theory_ratio(study, name))}
+    order = sorted(theory, key=theory.__getitem__)
     rows = [
         [
             optimizer,
             *(found.get((name, optimizer), "") for name in measured),
-            _theory_words(study, optimizer),
+            f"{order.index(optimizer) + 1} ({float(f'{theory[optimizer]:.2g}'):g})" if optimizer in theory else "",
             _WORDS.get(optimizer, ""),
         ]
         for optimizer in optimizers
     ]
-    return ("Optimizer", *measured, "Theory, over SGD's", "The paper on networks"), rows
+    return ("Optimizer", *measured, "Place in theory (over SGD's)", "The paper on networks"), rows
 
 
-def _theory_words(study: Study, optimizer: str) -> str:
+def _theory_ratio(study: Study, optimizer: str) -> float | None:
     """How many times as large as plain SGD's it is in theory."""
     if base_of(optimizer) not in IN_THEORY:
-        return ""
+        return None
     family, power = IN_THEORY[base_of(optimizer)]
     own = _critical(study, averaged(family) if is_averaged(optimizer) else family, power)
     least = _critical(study, "sgd", 0.0)
-    return "" if own is None or least is None else f"{float(f'{own / least:.2g}'):g}"
+    return None if own is None or least is None else own / least
 
 
 def _critical(study: Study, family: str, power: float) -> float | None:
