@@ -231,8 +231,8 @@ def predict_from(
 
     Arguments:
         measurement: of the run, by `measure` at several moments: the last at the target, others shortly before, which
-            say how much the largest curvature scatters, and in the first fifth from step 0 on, which say for how long
-            the run was at the edge of stability.
+            say how much the largest curvature scatters, and in the first tenth, which say for how long the run was at
+            the edge of stability.
         loss_curve: (step, training loss) pairs of the run, step 0 first; what comes after the target does not count.
         batch_size: of the run.
         learning_rate: of the run: the largest that still gives the lowest loss; a timid one misleads.
