@@ -312,7 +312,7 @@ def _contradictions(label: str, found: Sequence[Contradiction]) -> str:
 
 def _critical_section(study: Study, evidence: Evidence) -> Section:
     heads, rows = critical_rows(study, evidence)
-    table = render_table("Critical batch size on networks", "critical", heads, rows)
+    table = render_table("Critical batch size on networks", "critical words", heads, rows)
     remark = (
         "B_crit of steps = S_min (1 + B_crit / B), with the 95% interval that the scatter of fresh seeds gives. In "
         "theory Adam is preconditioning with power 0.5 and K-FAC with 0.75; its order is what counts there, as the "
