@@ -260,6 +260,7 @@ def test_what_fails_is_named_with_what_was_tested(sweep: bl.SweepResult) -> None
     assert next(find_contradictions([unknown], {"digits": sweep}, [remark])).remark == ""
 
 
+@pytest.mark.slow
 def test_every_remark_is_of_something_that_fails() -> None:
     evidence = read_evidence(ROOT / "evidence")
     failing = {(found.claim.name, found.item.part, found.sweep, found.item.optimizers)

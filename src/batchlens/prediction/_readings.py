@@ -6,7 +6,10 @@ they make them.  Nesterov has no truth of its own, and K-FAC's critical batch si
 wider than was found.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from batchlens._checks import require_choice, require_sequence, require_whole
 
 
 class Reading(NamedTuple):
@@ -36,3 +39,10 @@ BATCH_SIZES = tuple(2**k for k in range(3, 13))
 # Examples that are measured on. With 384 both numbers were 35 to 55% too high on MNIST; with 1,536 its top curvature
 # had an error of 10%, and halves of them often disagreed.
 EXAMPLES = 3072
+
+
+def require_asked(optimizers: Sequence[str], batch_sizes: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Which curves are wanted, and at which batch sizes."""
+    names = [require_choice("optimizers", name, list(READINGS)) for name in require_sequence("optimizers", optimizers)]
+    sizes = [require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)]
+    return names, sizes

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from batchlens._checks import require_number, require_path, require_whole
 from batchlens.prediction._confirming import Confirmed, most_telling, update
-from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS
+from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, require_asked
 from batchlens.prediction._reference import Plan, Tell, run_reference
-from batchlens.prediction.prediction import Prediction, predict_from, require_asked
+from batchlens.prediction.prediction import Prediction, predict_from
 from batchlens.training.loop import train
 from batchlens.training.workloads import Workload, find_workload
 

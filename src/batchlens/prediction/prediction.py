@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens._checks import require_choice, require_instance, require_number, require_sequence, require_whole
+from batchlens._checks import require_instance, require_number, require_whole
 from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.optimizers import base_of, is_averaged
 from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
-from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Reading
+from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Reading, require_asked
 from batchlens.scaling._critical import DEFINITIONS, reached, read_curves
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
@@ -287,13 +287,6 @@ def predict_from(
     }
     predicted = tuple(_predict(name, fitted[delay if READINGS[name].delayed else 0], sizes, target) for name in names)
     return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
-
-
-def require_asked(optimizers: Sequence[str], batch_sizes: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Which curves are wanted, and at which batch sizes."""
-    names = [require_choice("optimizers", name, list(READINGS)) for name in require_sequence("optimizers", optimizers)]
-    sizes = [require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)]
-    return names, sizes
 
 
 def _reference(
