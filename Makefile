@@ -35,7 +35,7 @@ docs: $(VENV)/.docs ## Build the documentation site into build/docs and check it
 	$(BIN)/python -m pytest -q docs/*.md docs/*/*.md
 	$(BIN)/python -m pytest -q -m site tests/test_site.py
 
-test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (five minutes)
+test: $(VENV)/.dev ## Run the tests and doctests, slow ones left out (ten minutes)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
 
 slow: $(VENV)/.dev ## Run the slow tests

@@ -83,6 +83,7 @@ def test_the_best_batch_size_on_one_device_is_the_geometric_mean_of_knees() -> N
     assert best / math.sqrt(2) <= found.fastest.option.batch_size <= best * math.sqrt(2)
 
 
+@pytest.mark.slow
 def test_the_true_best_batch_size_is_within_the_interval(tmp_path: Path) -> None:
     """Stated at 90%; 85 of 100 are asked for."""
     best = math.sqrt(CRITICAL * OVERHEAD * RATE)

@@ -121,6 +121,7 @@ def test_pairs_are_paired_by_seed(numbers: Numbers) -> None:
     assert row["low"] <= row["ratio"] <= row["high"]
 
 
+@pytest.mark.slow
 def test_critical_batch_size_and_slopes_are_those_of_the_curve(numbers: Numbers) -> None:
     sizes = numbers.batch_sizes
     steps = [math.exp(fmean(seed_logs("momentum", size).values())) for size in sizes]

@@ -89,6 +89,7 @@ def test_pictures_are_pictures(report: Report) -> None:
         assert (report.folder / f"{plan.slug}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.slow
 def test_the_same_parameters_give_the_same_bytes(report: Report, tmp_path: Path) -> None:
     """In another process, with another hash seed, in another time zone, through the command line."""
     command = [sys.executable, "-m", "batchlens", "reproduce", "--dim", "50", "--bins", "10", "--target", "0.05"]

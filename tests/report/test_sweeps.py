@@ -415,6 +415,7 @@ def test_nasty_text_stays_text(tmp_path: Path) -> None:
     assert reader.text.count(NASTY) == 4  # twice in the title, in the lead and among the parameters
 
 
+@pytest.mark.slow
 def test_the_same_store_gives_the_same_bytes_without_torch(sweep: SweepResult, tmp_path: Path) -> None:
     """In another process, where torch cannot be imported, through the command line."""
     fill(tmp_path / "sweep.sqlite", repeats=2)

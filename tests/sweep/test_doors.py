@@ -102,6 +102,7 @@ def test_a_sweep_in_this_process_can_be_interrupted(tmp_path: Path) -> None:
     assert bl.read_sweep(tmp_path / "sweep.sqlite").ended == 0
 
 
+@pytest.mark.slow
 def test_an_edited_file_is_refused_by_name(tmp_path: Path) -> None:
     name, store = write_workload(tmp_path, 8), tmp_path / "sweep.sqlite"
     bl.run_sweep(name, ["sgd"], **SMALL, store=store, workers=1)  # type: ignore[arg-type]

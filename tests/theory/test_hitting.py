@@ -131,6 +131,7 @@ def name_situations(search: Search, found: HittingTime) -> list[str]:
     return [name for name, holds in named.items() if holds]
 
 
+@pytest.mark.slow
 def test_random_searches_equal_counting() -> None:
     random = np.random.default_rng(20)
     seen: Counter[str] = Counter()
