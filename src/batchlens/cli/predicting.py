@@ -10,7 +10,7 @@ from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
 from batchlens.cli.progress import progress_bar
 from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table, say
-from batchlens.prediction._readings import OPTIMIZERS, READINGS
+from batchlens.prediction._readings import EXAMPLES, OPTIMIZERS, READINGS
 
 if TYPE_CHECKING:
     from batchlens.prediction.prediction import Prediction
@@ -32,7 +32,9 @@ _FILE = click.Path(path_type=Path)
 @click.option("--learning-rate", type=NUMBER, help="Of the reference run; found by a range test by default.")
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
               help="As published, or narrower.")  # fmt: skip
-@click.option("--examples", type=WHOLE, help="Of the training set to measure on; 3,072, or twice that where needed.")
+@click.option(
+    "--examples", type=WHOLE, help=f"Of the training set to measure on; {EXAMPLES:,}, or twice that where needed."
+)
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of the reference run.")
 @click.option("--out", type=_FILE, help="Folder for the page, its figures and their numbers.")
 @click.option("--keep", type=_FILE, help="File that keeps what is measured; an interrupted run goes on from it.")

@@ -6,8 +6,8 @@ the same at every loss, the rest in proportion to the loss; its trace was measur
 fitted, all else is measured.
 
 Early in training the curvature is higher than later, and rates that are the best later on are beyond its stability: the
-run jumps about until the curvature has come down, for a number of steps that hardly depends on the rate. Those steps,
-the `delay`, are counted as they were, and the quadratic begins after them.
+run jumps about until the curvature has come down. Those steps, the `delay`, are counted as they were at every rate and
+batch size, and the quadratic begins after them.
 """
 
 import math

@@ -272,8 +272,8 @@ def predict_from(
     if reasons:
         return Prediction("not_identifiable", reasons, (), scales, target, described, time.perf_counter() - started)
     delay = numbers.steps_at_the_edge(2 * (1 + reference.momentum) / reference.learning_rate)
-    waits = {delay if READINGS[name].delayed else 0 for name in names} | {delay}
-    fitted = {wait: _fit(reference, numbers, seed, wait) for wait in waits}
+    waits = {name: delay if READINGS[name].delayed else 0 for name in names}
+    fitted = {wait: _fit(reference, numbers, seed, wait) for wait in {delay, *waits.values()}}
     first = fitted[delay].model
     shown = [step - delay for step in reference.steps if step > delay]
     described |= {
@@ -285,7 +285,7 @@ def predict_from(
         "loss_exponent": first.loss_exponent,
         "misfit": first.misfit,
     }
-    predicted = tuple(_predict(name, fitted[delay if READINGS[name].delayed else 0], sizes, target) for name in names)
+    predicted = tuple(_predict(name, fitted[wait], sizes, target) for name, wait in waits.items())
     return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
 
 
