@@ -14,7 +14,7 @@ from batchlens.errors import BatchlensError
 from batchlens.optimizers import base_of, is_averaged
 from batchlens.sweep._declare import declare
 from batchlens.sweep._store import Store
-from evidence import digest, table
+from evidence import digest, table, verify
 from evidence.run import CLAIMS, arguments_of, left, read_sweeps, run, slim
 
 SWEEPS = {sweep["name"]: sweep for sweep in read_sweeps()}
@@ -163,3 +163,18 @@ def test_pages_have_the_table_of_the_stores() -> None:
     expected = table.render()
     for path in table.PAGES:
         assert table.shown_in(path.read_text(encoding="utf-8")) == expected, "python -m evidence.table --write"
+
+
+def test_a_repeated_run_is_held_to_its_bits_here_and_to_its_cell_elsewhere() -> None:
+    sampled = verify.sample(bl.read_sweep(digest.HERE / "digits.sqlite"), 10)
+    assert len(sampled) == 10
+    again = [verify.Repeated(trial, trial.interpolated, verify.one_more(reports)) for trial, reports in sampled]
+    assert all(run.range[0] < run.range[1] for run in again)
+    shaken = [run._replace(steps=(run.steps or 0.0) * 1.001) for run in again]
+    off = [run._replace(steps=run.range[1] * 2) for run in again]
+    assert not verify.problem_of(again, here=True)
+    assert verify.problem_of(shaken, here=True)
+    assert not verify.problem_of(shaken, here=False)
+    assert verify.problem_of(off, here=False)
+    assert not verify.problem_of([*off[:3], *again[3:]], here=False)
+    assert verify.problem_of([*off[:4], *again[4:]], here=False)

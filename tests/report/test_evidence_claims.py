@@ -359,6 +359,9 @@ def test_theory_and_networks_have_the_same_units(evidence: Evidence) -> None:
         largest = sgd.iloc[-1]
         expected = 1 + 1 / largest["relative_batch_size"]
         assert largest["relative_steps"] == pytest.approx(expected, rel=0.3)
+    networks = frame[frame["place"] == "digits"]
+    assert (networks["relative_low"] < networks["relative_steps"]).all()
+    assert (networks["relative_steps"] < networks["relative_high"].fillna(math.inf)).all()
 
 
 def test_a_folder_without_evidence_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percen
 from batchlens.report._evidence.tables import IN_THEORY
 from batchlens.report._page.numbers import frame_of, groups
 from batchlens.report._prediction.figures import draw_steps
+from batchlens.report._sweep.figures import draw_intervals
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import reached
 from batchlens.scaling._hyperbola import fit_curves
@@ -31,11 +32,12 @@ _DRAWN = ("sgd", "momentum", "adam", "kfac")
 # Whose predictions are drawn.
 _PREDICTED = ("sgd", "momentum", "kfac")
 _COLUMNS = 3
+_RELATIVE = {"relative_batch_size": "batch_size", "relative_low": "low", "relative_high": "high"}
 _SIZE = (3.4, 3.0)
 
 
 def side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
-    """Steps over SGD's plateau against batch size over SGD's critical batch size, by "fit"."""
+    """Steps over SGD's plateau against batch size over SGD's critical batch size, by "fit", with 90% intervals."""
     theory = {name: study.curve(*IN_THEORY[name]) for name in _DRAWN}
     curves = {THEORY: theory, **{name: sweep.curves() for name, sweep in sweeps.items()}}
     return frame_of(row for place, found in curves.items() for row in _relative(place, found))
@@ -51,15 +53,23 @@ def _relative(place: str, curves: Mapping[str, ScalingCurve]) -> Iterator[dict[s
     for name in _DRAWN:
         if name in curves:
             curve = curves[name]
-            for size, steps in zip(curve.batch_sizes, curve.steps, strict=True):
+            intervals = curve.intervals or [None] * len(curve.steps)
+            for size, steps, interval in zip(curve.batch_sizes, curve.steps, intervals, strict=True):
+                low, high = interval or (None, None)
                 yield {
                     "place": place,
                     "optimizer": name,
                     "batch_size": size,
                     "steps": steps,
-                    "relative_batch_size": math.exp(math.log(size) - log_critical),
-                    "relative_steps": None if not steps else math.exp(math.log(steps) - log_least),
+                    "relative_batch_size": size * math.exp(-log_critical),
+                    "relative_steps": _over(steps, log_least),
+                    "relative_low": _over(low, log_least),
+                    "relative_high": _over(high, log_least),
                 }
+
+
+def _over(steps: float | None, log_unit: float) -> float | None:
+    return steps * math.exp(-log_unit) if steps else None
 
 
 def draw_side_by_side(ax: Axes, data: pd.DataFrame) -> None:
@@ -95,6 +105,8 @@ def _limits(values: "pd.Series[Any]") -> tuple[float, float]:
 def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, tuple[float, float]]) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
+    ax.set_xlim(limits["relative_batch_size"])
+    ax.set_ylim(limits["relative_steps"])
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, list(_DRAWN))
         known = part[part["relative_steps"].notna()]
@@ -102,10 +114,10 @@ def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, t
         ax.plot(
             known["relative_batch_size"], known["relative_steps"], style, color=colour, marker=small, label=optimizer
         )
+        if place != THEORY:
+            draw_intervals(ax, part.drop(columns="batch_size").rename(columns=_RELATIVE), colour)
     ends = np.array(limits["relative_batch_size"])
     ax.plot(ends, 1 / ends, ":", color="#888888", linewidth=1.0, label="perfect scaling")
-    ax.set_xlim(limits["relative_batch_size"])
-    ax.set_ylim(limits["relative_steps"])
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(LogLocator(base=10))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

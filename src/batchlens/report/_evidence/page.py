@@ -42,7 +42,8 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
         "Theory and networks",
         "figures 3 and 5",
         "Steps against batch size, each in units of SGD's own critical batch size and fewest steps, so that all "
-        "pictures have the same axes. In theory Adam is preconditioning with power 0.5 and K-FAC with 0.75.",
+        "pictures have the same axes; networks with 90% intervals. In theory Adam is preconditioning with power 0.5 "
+        "and K-FAC with 0.75.",
         "networks",
         lambda _: side_by_side_data(study, evidence.measured),
         draw_side_by_side,
