@@ -75,7 +75,10 @@ def test_hessian_product(small: Small) -> None:
 def test_covariance_product(small: Small) -> None:
     vector, mean = small.vector(), _products.gradient(small.objective).vector
     found = _products.covariance_product(small.objective, mean, vector)
-    assert_close(found, small.truth.covariance @ vector.double(), small.tolerance)
+    slopes, lengths = small.truth.gradients @ vector.double(), small.truth.gradients.norm(dim=1)
+    away = found.double() - small.truth.covariance @ vector.double()
+    # Gradients cancel: rounding is in proportion to them, not to what is left of them.
+    assert float(away.norm()) <= small.tolerance * float((slopes.abs() * lengths).mean())
 
 
 def test_forms_of_each_example(small: Small) -> None:
