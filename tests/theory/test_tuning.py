@@ -232,7 +232,9 @@ def test_no_rule_beats_the_bayes_bound(family: str) -> None:
         assert steps_of(tuned(family, power, batch_size)) >= least
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[pytest.mark.slow] * (name == "momentum+ema")) for name in FAMILIES]
+)
 def test_a_slightly_different_problem_takes_about_as_many_steps(family: str) -> None:
     h, c, s, n = PAPER
     stretched = bl.NoisyQuadratic(h * (1 + 1e-6), c, s, n)

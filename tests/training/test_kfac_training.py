@@ -58,7 +58,9 @@ def test_fewer_steps_than_momentum_at_batch_512(workload: str, capsys: pytest.Ca
     assert max(fewest_steps(kfac), default) < fewest_steps(momentum) < math.inf
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(
+    "workload", [pytest.param(name, marks=[pytest.mark.slow] * (name == "resnet32_cifar10")) for name in WORKLOADS]
+)
 def test_every_workload_trains_with_kfac(workload: str) -> None:
     need_data(workload)
     record = train(

@@ -120,7 +120,7 @@ def test_no_data_says_how_to_get_it(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupted_run_goes_on_with_the_same_command(number: signal.Signals, tmp_path: Path) -> None:
     terminal, end = os.openpty()
     shown = ""
