@@ -1,13 +1,13 @@
 """What `predict` says of a workload, against what dense tuning or the sweeps of evidence/ found.
 
-    python benchmarks/evaluate_predictions.py [--sweep digits] [--candidates] [--errors-of mnist]
+    python benchmarks/evaluate_predictions.py [--sweep digits] [--candidates] [--errors-of mnist,fashion_mnist]
 
 Predicts from the references in benchmarks/references/ (`measure_references.py` makes them; nothing is trained here).
 The truth is that of `measure_truth.py` where there is one, else what the sweep reports at its own target. Prints how
 far critical batch sizes, steps and learning rates are off, how many intervals hold the truth, and how many references
-are refused. With `--errors-of` intervals are as wide as another sweep's errors make them: what they hold then was not
-looked at when they were made. `--candidates` does all that for other models and readings too: docs/prediction.md shows
-the losers.
+are refused. With `--errors-of` intervals are as wide as the largest errors of other sweeps make them: what they hold
+then was not looked at when they were made. `--candidates` does all that for other models and readings too:
+docs/prediction.md shows the losers.
 """
 
 import argparse
@@ -204,6 +204,19 @@ def readings_from(found: Found) -> dict[str, dict[str, float]]:
     }
 
 
+def errors_of(sweeps: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Errors of readings, of the sweep with the largest ones."""
+    largest: dict[str, dict[str, float]] = {}
+    for sweep in sweeps:
+        print(f"{sweep}: as it is")
+        with changed({prediction: {"_DRAWS": 1}}, {}):
+            found = readings_from(evaluate(read_references(sweep), OPTIMIZERS)[0])
+        for optimizer, values in found.items():
+            known = largest.setdefault(optimizer, values)
+            largest[optimizer] = {name: float(np.fmax(value, known[name])) for name, value in values.items()}
+    return largest
+
+
 @contextmanager
 def changed(constants: Mapping[Any, Mapping[str, Any]], readings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
     """Other constants of modules, other readings of optimizers."""
@@ -246,16 +259,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", default="digits", help="one of evidence/ (digits)")
     parser.add_argument("--candidates", action="store_true", help="other models and readings too")
-    parser.add_argument("--errors-of", default="", help="another sweep, whose errors make the intervals")
+    parser.add_argument("--errors-of", default="", help="other sweeps, whose errors make the intervals")
     asked = parser.parse_args()
     references = read_references(asked.sweep)
-    errors_of: dict[str, dict[str, float]] = {}
-    if asked.errors_of:
-        print(f"{asked.errors_of}: as it is")
-        with changed({prediction: {"_DRAWS": 1}}, {}):
-            errors_of = readings_from(evaluate(read_references(asked.errors_of), OPTIMIZERS)[0])
-    print(f"{asked.sweep}: {f'intervals by the errors of {asked.errors_of}' if errors_of else 'as it is'}")
-    with changed({}, errors_of):
+    others = [name for name in asked.errors_of.split(",") if name]
+    widths = errors_of(others)
+    print(f"{asked.sweep}: {f'intervals by the errors of {asked.errors_of}' if others else 'as it is'}")
+    with changed({}, widths):
         _, seconds = evaluate(references, OPTIMIZERS)
     runs = [reference.seconds for reference in references]
     print(f"  processor seconds: {np.mean(runs):.1f} of the run, {np.mean(seconds):.1f} of six curves")
