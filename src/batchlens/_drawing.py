@@ -162,6 +162,11 @@ def steps_axis(ax: Axes, values: "Iterable[float | None]", written_out: bool = F
         plain_ticks(ax)
 
 
+def draw_critical(ax: Axes, batch_size: float, bottom: float, colour: str) -> None:
+    """A triangle on the lower edge."""
+    ax.plot([batch_size], [bottom], marker="^", color=colour, markersize=8, clip_on=False, zorder=3)
+
+
 def shows_few_decades(ax: Axes) -> bool:
     """Whether powers of ten alone would be too few ticks for the heights."""
     low, high = ax.get_ylim()

@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(tmp_pa
     def progress(*_: object) -> None:
         pytest.fail("something was done")
 
-    with pytest.raises(BatchlensError, match=r"one.json cannot be written \(.*\); choose another `out`"):
+    with pytest.raises(BatchlensError, match=r"one.json cannot be written \(.*\); choose another file"):
         measured(out=tmp_path / "text" / "one.json", progress=progress)
 
 

@@ -86,7 +86,7 @@ def test_where_halves_disagree_twice_as_many_examples_are_measured_on(
 
     def measure_training(*_: object, examples: int, **__: object) -> bl.Measurement:
         made.append(examples)
-        moment = replace(make_moment(20, 3.0, halves=(2.0, 4.0)), examples=examples)
+        moment = replace(make_moment(1, 3.0, halves=(2.0, 4.0)), examples=examples)
         return bl.Measurement((moment,), "made")
 
     monkeypatch.setattr(_reference, "measure_training", measure_training)
@@ -104,6 +104,39 @@ def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:
         for rate in (0.5, None)
     )  # fmt: skip
     assert again.reference == first.reference
+
+
+def test_what_is_kept_of_a_harder_target_answers_for_an_easier_one(tmp_path: Path) -> None:
+    def ask(target: float, out: Path | None) -> bl.Prediction:
+        return bl.predict("digits", target_on="train-loss", target=target, optimizers=["sgd"],
+                          batch_sizes=[16, 64, 256], out=out, learning_rate=0.5)  # fmt: skip
+
+    ask(0.2, tmp_path / "kept.json")
+    assert ask(0.4, tmp_path / "kept.json").reference == ask(0.4, None).reference
+
+
+def test_a_target_that_is_met_at_the_start_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run("predict digits --target-on train-loss --target 3 --learning-rate 0.5", capsys)
+    assert status == 2
+    assert err == "batchlens: --target must not be met before the first step, got 3.\n"
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bl, "predict", lambda *_, **__: pytest.fail("it ran"))
+    (tmp_path / "file").touch()
+    status, _, err = run(f"predict digits --out {tmp_path / 'file'}", capsys)
+    assert status == 1
+    assert "is a file; the report needs a folder. Choose another --out." in err
+
+
+def test_fewer_confirming_runs_than_asked_for_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Adam's learning rate is not predicted."""
+    status, _, err = run("predict digits --target-on train-loss --target 0.3 --learning-rate 0.5 --optimizers adam "
+                         "--batch-sizes 16,64,256 --confirm 2 --json", capsys)  # fmt: skip
+    assert status == 0
+    assert "0 of 2 cells were trained to confirm it" in err
 
 
 def test_as_many_examples_are_measured_on_as_are_asked_for(tmp_path: Path) -> None:

@@ -165,6 +165,28 @@ def test_a_plateau_of_a_few_steps_is_doubted() -> None:
     assert "under 8" in found.predicted[0].reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "relation", "words"),
+    [
+        ([1, 2, 4], ">=", "is at least 4; ask for larger"),
+        ([4096, 8192, 16384], "<=", "is at most 4,096; ask for smaller"),
+    ],
+)
+def test_what_the_batch_sizes_do_not_show_is_a_bound(sizes: list[int], relation: str, words: str) -> None:
+    found = predict(make_reference(), optimizers=["sgd"], batch_sizes=sizes)
+    assert found.curves["sgd"].critical().relation == relation
+    assert words in found.sentence
+    assert found.as_document()["curves"][0]["critical_batch_sizes"][0]["relation"] == relation
+    interval = found.curves["sgd"].curve.intervals[0]
+    after = update(found, [Confirmed("sgd", sizes[0], 10.0, interval, 11.0, 1000)])
+    assert after.curves["sgd"].critical().relation == relation
+
+
+def test_what_is_doubted_is_said_where_it_comes_first() -> None:
+    found = predict(make_reference(), optimizers=["kfac"], batch_sizes=[8, 64, 4096, 65536])
+    assert "Do not rely on it: its plateau" in found.sentence
+
+
 def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
     document = json.loads(json.dumps(prediction.as_document()))
     assert {"status", "reasons", "sentence", "seconds", "target_loss", "curves"} <= set(document)
@@ -183,6 +205,7 @@ def test_the_same_seed_gives_the_same_prediction(prediction: Prediction) -> None
 def test_confirming_runs_move_the_curve_and_narrow_it(prediction: Prediction) -> None:
     cells = most_telling(prediction, 2)
     assert len(set(cells)) == 2
+    assert all(size <= 16 for _, size in most_telling(prediction, 9, largest=16))
     curve = prediction.curves["sgd"].curve
     steps = float(curve.steps[1] or 0)
     cell = Confirmed("sgd", SIZES[1], steps, curve.intervals[1], 1.3 * steps, 1000)

@@ -65,7 +65,7 @@ def sweep() -> bl.SweepResult:
 
 
 def make_prediction(optimizer: str) -> dict[str, object]:
-    points = [{"batch_size": size, "steps": 10.0, "interval": [5.0, 20.0]} for size in (8, 7)]
+    points = [{"batch_size": size, "steps": 10.0, "interval": [5.0, 20.0]} for size in (8, 9)]
     return {"optimizer": optimizer, "critical_batch_sizes": [{"definition": "fit", "value": 50.0}], "points": points}
 
 

@@ -1,7 +1,5 @@
 """Curvature and gradient noise of a network along its training."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +8,7 @@ import click
 import batchlens as bl
 from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option, setting_option, settings_as_typed
-from batchlens.cli.progress import progress_bar, stopping
+from batchlens.cli.progress import progress_bar, saying_how_to_go_on, stopping
 from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, columns_of, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def measure_command(
       batchlens measure digits --set learning_rate=0.5 --steps 0,50,200
       batchlens measure simple_cnn_mnist --optimizer momentum --set learning_rate=0.02 --out mnist.json --page mnist
     """
-    with _saying_how_to_go_on(options["out"] is not None):
+    with saying_how_to_go_on("--out", options["out"] is not None):
         import_extra("torch")
         if page is not None:
             from batchlens.report._page.folder import prepare_folder
@@ -77,18 +75,6 @@ def measure_command(
             )
         drawn = None if page is None else _draw(found, page)
     _print(found, drawn, as_json)
-
-
-@contextmanager
-def _saying_how_to_go_on(kept: bool) -> Iterator[None]:
-    """Whenever Ctrl-C comes, it ends with what becomes of the run."""
-    try:
-        yield
-    except KeyboardInterrupt as stopped:
-        step = getattr(stopped, "step", None)
-        where = "before the end" if step is None else f"at step {step:,}"
-        remedy = "run the same command again to go on." if kept else "with --out it would be kept."
-        raise click.Abort(f"{where}; {remedy}") from None
 
 
 def _usual_rate(workload: str, optimizer: str, size: str) -> float:

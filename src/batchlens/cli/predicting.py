@@ -8,7 +8,7 @@ import click
 import batchlens as bl
 from batchlens._extras import import_extra
 from batchlens.cli.options import data_dir_option, json_option
-from batchlens.cli.progress import progress_bar
+from batchlens.cli.progress import progress_bar, saying_how_to_go_on
 from batchlens.cli.terminal import NUMBER, WHOLE, WHOLES, Names, columns_of, print_json, print_table, say
 from batchlens.prediction._readings import EXAMPLES, OPTIMIZERS, READINGS
 
@@ -54,8 +54,14 @@ def predict_command(workload: str, out: Path | None, keep: Path | None, as_json:
       batchlens predict simple_cnn_mnist --target-on train-loss --target 0.1 --confirm 2 --out page
     """
     import_extra("torch")
-    with progress_bar("Predicting") as advance:
+    if out is not None:
+        from batchlens.report._page.folder import prepare_folder
+
+        prepare_folder(out, "Choose another --out.")
+    with saying_how_to_go_on("--keep", keep is not None), progress_bar("Predicting") as advance:
         found = bl.predict(workload, out=keep, progress=advance, **options)
+    if found.predicted and len(found.confirmed) < options["confirm"]:
+        say(_few(len(found.confirmed), options["confirm"]), err=True)
     page = None if out is None else bl.write_report(found, out)
     if as_json:
         print_json({**found.as_document(), **({} if page is None else {"page": str(page)})})
@@ -67,19 +73,17 @@ def predict_command(workload: str, out: Path | None, keep: Path | None, as_json:
 
 
 def _print(found: "Prediction") -> None:
-    from batchlens.report._prediction.page import batch_size_words
-
     if found.predicted:
         rows = [
             {"optimizer": entry.optimizer}
-            | {size.definition: batch_size_words(size) for size in entry.critical_batch_sizes}
+            | {size.definition: str(size) for size in entry.critical_batch_sizes}
             | {"doubts": "; ".join(entry.reasons)}
             for entry in found.predicted
         ]
         print_table("Critical batch size (90% interval)", columns_of(rows))
         points = [
             {"optimizer": entry.optimizer}
-            | {name: value for name, value in point.items() if name != "interval"}
+            | {name: _short(name, value) for name, value in point.items() if name != "interval"}
             | {"90% interval": "" if interval is None else str(interval)}
             for entry in found.predicted
             for point, interval in zip(entry.points(), entry.curve.intervals, strict=True)
@@ -96,3 +100,15 @@ def _print(found: "Prediction") -> None:
             for cell in found.confirmed
         ]
         print_table("Predicted and measured", columns_of(cells))
+
+
+def _few(trained: int, asked: int) -> str:
+    others = "others lie close to these, have no predicted learning rate or more examples than there are."
+    return f"batchlens: {trained} of {asked} cells were trained to confirm it: {others}"
+
+
+def _short(name: str, value: Any) -> Any:
+    """As exact as it is known."""
+    if value is None or name == "batch_size":
+        return value
+    return round(value) if name == "steps" else float(f"{value:.3g}" if name == "learning_rate" else f"{value:.5g}")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import click
+
 from batchlens.cli.terminal import plain, say
 
 _T = TypeVar("_T")
@@ -166,3 +168,15 @@ def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
             bar.update(tasks[file], completed=done, total=total)
 
         yield show
+
+
+@contextmanager
+def saying_how_to_go_on(option: str, kept: bool) -> Iterator[None]:
+    """Whenever Ctrl-C comes, it ends with what becomes of the run, which `option` would keep."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        step = getattr(stopped, "step", None)
+        where = "before the end" if step is None else f"at step {step:,}"
+        remedy = "run the same command again to go on." if kept else f"with {option} it would be kept."
+        raise click.Abort(f"{where}; {remedy}") from None

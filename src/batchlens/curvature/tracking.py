@@ -172,7 +172,7 @@ def _kept(file: Path | None, declaration: dict[str, Any], arguments: Arguments) 
         if found.declaration.get(name) != value:
             raise BatchlensError(
                 f"{file} holds another measurement ({name} {found.declaration.get(name)}, not {value}); choose another "
-                "`out`, on the command line --out, or delete it."
+                "file, or delete it."
             )
     return found
 
@@ -184,9 +184,7 @@ def _writable(file: Path) -> Path:
         with tempfile.TemporaryFile(dir=file.parent):
             return file
     except OSError as error:
-        raise BatchlensError(
-            f"{file} cannot be written ({error.strerror}); choose another `out`, on the command line --out."
-        ) from None
+        raise BatchlensError(f"{file} cannot be written ({error.strerror}); choose another file.") from None
 
 
 def _has(kept: Measurement, step: int, only_top: bool) -> bool:

@@ -46,15 +46,18 @@ class Confirmed:
         return f"{self.steps:,.0f}, {self.steps / self.predicted:.2f} times the prediction"
 
 
-def most_telling(prediction: Prediction, count: int) -> list[tuple[str, int]]:
-    """The cells about which candidate models disagree most, the most first; an optimizer's own ones apart."""
+def most_telling(prediction: Prediction, count: int, largest: float = math.inf) -> list[tuple[str, int]]:
+    """The cells about which candidate models disagree most, the most first; an optimizer's own ones apart.
+
+    Fewer than `count` where no others have a predicted learning rate, or a batch size of at most `largest`.
+    """
     cells = [
         (spread, entry.optimizer, int(size))
         for entry in prediction.predicted
         for size, steps, spread, settings in zip(
             entry.curve.batch_sizes, entry.curve.steps, entry.disagreement, entry.curve.settings, strict=True
         )
-        if steps is not None and settings.get("learning_rate") is not None
+        if steps is not None and size <= largest and settings.get("learning_rate") is not None
     ]
     chosen: list[tuple[str, int]] = []
     for _, optimizer, size in sorted(cells, reverse=True):
@@ -112,8 +115,8 @@ def _shifted(entry: PredictedCurve, curve: ScalingCurve) -> tuple[PredictedBatch
     """Critical batch sizes of the new curve, with intervals as wide as before."""
     found = []
     for old in entry.critical_batch_sizes:
-        value = curve.critical_batch_size(old.definition).value  # type: ignore[arg-type]
+        value, relation, _ = curve.critical_batch_size(old.definition)  # type: ignore[arg-type]
         by = 1.0 if not value or not old.value else value / old.value
         ends = None if old.interval is None else Interval(*(None if end is None else end * by for end in old.interval))
-        found.append(old._replace(value=value, interval=ends))
+        found.append(old._replace(value=value, interval=ends, relation=relation))
     return tuple(found)

@@ -53,4 +53,4 @@ def _doubts(moment: Moment) -> Iterator[str]:
     if value <= 0:
         yield "the gradients do not vary: measure on more examples, with their own losses"
     elif error > _MOST_VARIANCE_ERROR * value:
-        yield f"the gradient variance is known to {error / value:.0%} only: measure it on more examples or probes"
+        yield f"the gradient variance is known to {error / value:.0%} only: measure it on more examples"

@@ -119,11 +119,14 @@ def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
         schedule="constant",
         **plan.options,
     )
+    if record.steps == 0:
+        raise ValueError(f"`target` must not be met before the first step, got {record.target:g}.")
     if record.steps is None:
-        best = "" if record.best_metric is None else f", the best was {record.best_metric:.4g}"
-        words = f"the reference missed the target within {record.steps_taken:,} steps ({record.status}{best})"
-        remedy = "use a smaller learning rate" if record.status == "diverged" else "choose an easier one"
         lost = record.status == "diverged"
+        best = "" if record.best_metric is None else f"; the best was {record.best_metric:.4g}"
+        words = f"the reference {'diverged' if lost else 'missed the target'} within {record.steps_taken:,} steps{best}"
+        other = "choose an easier target" + (", or a larger learning rate" if plan.learning_rate else "")
+        remedy = "use a smaller learning rate" if lost else other
         return Referred(rate, record.steps_taken, math.nan, None, f"{words}: {remedy}", lost)
     measurement = _measure(plan, rate, record.steps, tell)
     loss = record.target if plan.target_on == "train-loss" else measurement.moments[-1].loss
@@ -131,8 +134,8 @@ def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
 
 
 def _measure(plan: Plan, rate: float, steps: int, tell: Tell) -> Measurement:
-    """The same run again, measured."""
-    return measure_training(
+    """The same run again, measured; what a kept file has of later steps belongs to another target."""
+    found = measure_training(
         plan.workload,
         OPTIMIZER,
         plan.batch_size,
@@ -145,6 +148,11 @@ def _measure(plan: Plan, rate: float, steps: int, tell: Tell) -> Measurement:
         out=plan.out,
         progress=tell,
         **plan.options,
+    )
+    return replace(
+        found,
+        moments=tuple(moment for moment in found.moments if moment.step <= steps),
+        loss_curve=tuple(point for point in found.loss_curve if point[0] <= steps),
     )
 
 

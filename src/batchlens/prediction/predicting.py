@@ -11,6 +11,7 @@ from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, require_asked
 from batchlens.prediction._reference import Plan, Tell, run_reference
 from batchlens.prediction.prediction import Prediction, predict_from
+from batchlens.training._arguments import load_data
 from batchlens.training.loop import train
 from batchlens.training.workloads import Workload, find_workload
 
@@ -55,7 +56,8 @@ def predict(
         size: "laptop" or "paper", for a workload's name.
         examples: of the training set that curvature and gradient noise are measured on; 3,072 unless given, and
             twice as many where halves of them disagree.
-        confirm: how many of the most telling cells to train at the predicted settings, and to take into account.
+        confirm: how many of the most telling cells to train at the predicted settings, and to take into account; fewer
+            where no others have a predicted learning rate and a batch size within the training set.
         seed: of the reference.
         out: a file that keeps what was measured, and from which an interrupted measurement goes on.
         device: cpu, cuda or mps.
@@ -109,7 +111,8 @@ def predict(
 
 def _train_cells(plan: Plan, prediction: Prediction, count: int, tell: Tell) -> Iterator[Confirmed]:
     """The most telling cells, each with a seed of its own and twice the steps that its interval allows."""
-    for number, (optimizer, size) in enumerate(most_telling(prediction, count)):
+    largest = len(load_data(plan.workload, plan.options["data_dir"]).train)
+    for number, (optimizer, size) in enumerate(most_telling(prediction, count, largest)):
         tell(number, count, f"confirming {optimizer} at batch size {size:,}")
         curve = prediction.curves[optimizer].curve
         place = curve.batch_sizes.index(size)

@@ -18,7 +18,7 @@ from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Reading, require_asked
-from batchlens.scaling._critical import DEFINITIONS, reached, read_curves
+from batchlens.scaling._critical import DEFINITIONS, Relation, bound_words, reached, read_curves
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._nearby import tune_nearby
@@ -51,16 +51,25 @@ class PredictedBatchSize(NamedTuple):
 
     Arguments:
         definition: "knee", "overhead", "fit", "bend", "B_simple" or "B_noise".
-        value: what it comes to.
+        value: what it comes to, or a bound of it.
         interval: where it lies with 90% probability; an end that is not known is None.
+        relation: "=", or ">=" and "<=" where `value` is a bound, since the batch sizes end before or begin after it.
 
-    >>> print(PredictedBatchSize("fit", 40.0, Interval(30.0, None)).interval)
-    30 to ?
+    >>> print(PredictedBatchSize("fit", 40.0, Interval(30.0, 60.0)))
+    40 (30 to 60)
+    >>> print(PredictedBatchSize("fit", 8.0, Interval(4.0, None), ">="))
+    at least 8 (4 to ?)
     """
 
     definition: str
     value: float | None
     interval: Interval | None
+    relation: Relation = "="
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "unknown"
+        return f"{bound_words(self.value, self.relation)}{'' if self.interval is None else f' ({self.interval})'}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,9 +102,7 @@ class PredictedCurve(Result):
     @property
     def headline(self) -> str:
         """The critical batch size, in a line."""
-        _, value, interval = self.critical()
-        words = "unknown" if value is None else f"{value:,.0f}{'' if interval is None else f' ({interval})'}"
-        return f"{self.optimizer}: critical batch size {words}"
+        return f"{self.optimizer}: critical batch size {self.critical()}"
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per batch size."""
@@ -352,7 +359,7 @@ def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) ->
         intervals=intervals,
     )
     apart = tuple((np.nanmax(np.log(others), axis=0) - np.nanmin(np.log(others), axis=0)).tolist())
-    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(curve)), apart)
+    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(curve, delay)), apart)
 
 
 def _problem(model: Model, reading: Reading) -> NoisyQuadratic:
@@ -409,25 +416,31 @@ def _critical(curve: ScalingCurve, steps: FloatArray, reading: Reading) -> tuple
             interval = Interval(interval.low, None)
         elif interval is not None and value.relation == "<=":
             interval = Interval(None, interval.high)
-        found.append(PredictedBatchSize(definition, value.value, interval))
+        found.append(PredictedBatchSize(definition, value.value, interval, value.relation))
     return tuple(found)
 
 
-def _doubts(curve: ScalingCurve) -> Iterator[str]:
+def _doubts(curve: ScalingCurve, delay: int) -> Iterator[str]:
     last = curve.steps[-1]
     if last is not None and last < LEAST_PLATEAU:
-        yield f"its plateau of {last:g} steps is under {LEAST_PLATEAU}: the model is not about a few large steps"
+        after = f", after a delay of {delay}," if delay else ""
+        yield f"its plateau of {last:g} steps{after} is under {LEAST_PLATEAU}: the model is not about a few large steps"
 
 
 def _advice(predicted: Sequence[PredictedCurve]) -> Iterator[str]:
     first = predicted[0]
-    _, value, interval = first.critical()
+    _, value, interval, relation = first.critical()
+    words = f"With {first.optimizer} the critical batch size is"
     if value is None:
         yield f"The batch sizes asked for do not show the critical batch size of {first.optimizer}."
+    elif relation != "=":
+        other = "larger" if relation == ">=" else "smaller"
+        yield f"{words} {bound_words(value, relation)}; ask for {other} batch sizes to see more."
     else:
         within = "" if interval is None else f" ({interval})"
-        words = f"With {first.optimizer} the critical batch size is about {value:,.0f}{within}"
-        yield words + _price(first.curve, value) + "."
+        yield f"{words} about {value:,.0f}{within}{_price(first.curve, value)}."
+    if first.reasons:
+        yield f"Do not rely on it: {'; '.join(first.reasons)}."
     cheap = [size for size, part in zip(first.curve.batch_sizes, first.curve.efficiency(), strict=True)
              if part is not None and part >= 1 / _CHEAP]  # fmt: skip
     if cheap and value is not None:
@@ -436,11 +449,11 @@ def _advice(predicted: Sequence[PredictedCurve]) -> Iterator[str]:
         rate = first.curve.settings[place].get("learning_rate")
         use = "" if rate is None else f", with a learning rate of about {rate:.2g}"
         yield f"Up to {size:,.0f} it takes at most {_CHEAP:g} times the fewest examples{use}."
-    others = [entry for entry in predicted[1:] if entry.critical().value is not None and not entry.reasons]
-    if others and value is not None:
-        best = max(others, key=lambda entry: entry.critical().value or 0.0)
-        if (best.critical().value or 0.0) > value:
-            yield f"The critical batch size of {best.optimizer} is about {best.critical().value:,.0f}."
+    others = {entry.optimizer: entry.critical() for entry in predicted[1:] if not entry.reasons}
+    name, best = max(others.items(), key=lambda pair: pair[1].value or 0.0, default=("", first.critical()))
+    if value is not None and best.value is not None and best.value > value:
+        about = "about " if best.relation == "=" else ""
+        yield f"The critical batch size of {name} is {about}{bound_words(best.value, best.relation)}."
 
 
 def _price(curve: ScalingCurve, batch_size: float) -> str:

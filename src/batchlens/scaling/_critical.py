@@ -40,6 +40,7 @@ _PERFECT_EXCESS = 0.2
 _ALL = slice(None)
 _TINY = 1e-300  # instead of 0 in a denominator
 RELATIONS: dict[int, Relation] = {0: "=", 1: ">=", -1: "<="}
+_WORDS = {"=": "", ">=": "at least ", "<=": "at most "}
 
 
 class Readings(NamedTuple):
@@ -47,6 +48,15 @@ class Readings(NamedTuple):
 
     log_value: FloatArray
     side: npt.NDArray[np.int64]
+
+
+def bound_words(value: float, relation: Relation) -> str:
+    """A critical batch size or its bound, in words.
+
+    >>> bound_words(4096.0, ">=")
+    'at least 4,096'
+    """
+    return f"{_WORDS[relation]}{value:{',.0f' if value >= 100 else '.3g'}}"
 
 
 def read_curves(

@@ -18,14 +18,12 @@ from batchlens._checks import require_choice, require_number
 from batchlens._results import Result, axes_or_new, short
 from batchlens.scaling import _critical
 from batchlens.scaling._bend import fit_bends, predict_bends
-from batchlens.scaling._critical import DEFINITIONS, RELATIONS, UNFINISHED, Definition, Relation, Steps
+from batchlens.scaling._critical import DEFINITIONS, RELATIONS, UNFINISHED, Definition, Relation, Steps, bound_words
 from batchlens.scaling._intervals import Interval
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
-
-_WORDS = {"=": "", ">=": "at least ", "<=": "at most "}
 
 
 class CriticalBatchSize(NamedTuple):
@@ -46,9 +44,7 @@ class CriticalBatchSize(NamedTuple):
     definition: Definition
 
     def __str__(self) -> str:
-        if self.value is None:
-            return "unknown"
-        return f"{_WORDS[self.relation]}{self.value:{',.0f' if self.value >= 100 else '.3g'}}"
+        return "unknown" if self.value is None else bound_words(self.value, self.relation)
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -128,7 +128,7 @@ def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, t
 
 def predicted_data(document: Mapping[str, Any], sweep: SweepResult) -> pd.DataFrame:
     """What one run predicted of every optimizer, with the interval's ends, and what the sweep measured."""
-    curves = sweep.curves()
+    curves, reference = sweep.curves(), document.get("reference", {})
     measured = {
         (name, size): steps
         for name, curve in curves.items()
@@ -141,15 +141,23 @@ def predicted_data(document: Mapping[str, Any], sweep: SweepResult) -> pd.DataFr
             "steps": point["steps"],
             "low": (point["interval"] or (None, None))[0],
             "high": (point["interval"] or (None, None))[1],
-            "critical_batch_size": next(
-                entry["value"] for entry in curve["critical_batch_sizes"] if entry["definition"] == "fit"
-            ),
+            "critical_batch_size": _critical(curve),
             "measured": measured.get((curve["optimizer"], point["batch_size"])),
+            "run_batch_size": reference.get("batch_size"),
+            "run_steps": reference.get("steps"),
         }
         for curve in document["curves"]
         if curve["optimizer"] in curves
         for point in curve["points"]
     )
+
+
+def _critical(curve: Mapping[str, Any]) -> float | None:
+    """Of a predicted curve by "fit", where that is a number and no bound."""
+    points = curve["points"]
+    found = ScalingCurve([point["batch_size"] for point in points], [point["steps"] for point in points])
+    read = found.critical_batch_size("fit")
+    return read.value if read.relation == "=" else None
 
 
 def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from batchlens._drawing import (
     Line,
     batch_axis,
+    draw_critical,
     draw_lines,
     hold_batch_sizes,
     log_axis,
@@ -29,8 +30,10 @@ def steps_data(prediction: Prediction) -> pd.DataFrame:
             "steps": steps,
             "low": None if interval is None else interval.low,
             "high": None if interval is None else interval.high,
-            "critical_batch_size": entry.critical().value,
+            "critical_batch_size": entry.critical().value if entry.critical().relation == "=" else None,
             "measured": None if (cell := measured.get((entry.optimizer, int(size)))) is None else cell.steps,
+            "run_batch_size": prediction.reference.get("batch_size"),
+            "run_steps": prediction.reference.get("steps"),
         }
         for entry in prediction.predicted
         for size, steps, interval in zip(entry.curve.batch_sizes, entry.curve.steps, entry.curve.intervals, strict=True)
@@ -38,20 +41,22 @@ def steps_data(prediction: Prediction) -> pd.DataFrame:
 
 
 def draw_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
-    """Lines with bands; dotted, perfect scaling of the first; dashed, critical batch sizes; stars, measured cells."""
+    """Lines with bands; stars where measured, a cross for the run, perfect scaling dotted, critical sizes below."""
     steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *data["measured"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
+    bottom, _ = ax.get_ylim()
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
         ax.fill_between(part["batch_size"], part["low"], part["high"], color=colour, alpha=0.12, linewidth=0)
         critical = part["critical_batch_size"].iloc[0]
-        if critical is not None and not pd.isna(critical):
-            ax.axvline(critical, linestyle="--", linewidth=0.8, color=colour)
+        if not pd.isna(critical):
+            draw_critical(ax, critical, bottom, colour)
         found = part[part["measured"].notna()]
         ax.plot(found["batch_size"], found["measured"], "*", markersize=11, color=colour, markeredgecolor="white")
+    ax.plot(data["run_batch_size"].iloc[:1], data["run_steps"].iloc[:1], "x", markersize=9, color="black", zorder=4)
     first = data[data["optimizer"] == data["optimizer"].iloc[0]]
     limits, start = ax.get_ylim(), first.iloc[0]
     sizes = np.asarray(first["batch_size"], dtype=float)
@@ -92,7 +97,10 @@ def loss_data(prediction: Prediction) -> pd.DataFrame:
     if not all(name in reference for name in names):
         return frame_of(())
     rows = zip(*(reference[name] for name in names), strict=True)
-    return frame_of({"step": step, "loss": loss, "model": model} for step, loss, model in rows)
+    first = reference["delay"] + 1 if reference["delay"] else 0  # before it the model has not begun
+    return frame_of(
+        {"step": step, "loss": loss, "model": model if step >= first else None} for step, loss, model in rows
+    )
 
 
 def draw_loss(ax: Axes, data: pd.DataFrame) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from batchlens import __version__
-from batchlens.prediction.prediction import PredictedBatchSize, Prediction
+from batchlens.prediction.prediction import Prediction
 from batchlens.report._page.folder import draw_panel, staged, write_panel
 from batchlens.report._page.frame import Section, frame_page, render_table
 from batchlens.report._page.numbers import csv_of
@@ -24,8 +24,23 @@ _LEAD = (
     "Near its minimum a loss looks like a bowl, steep in few directions and flat in many, seen through noise that "
     "shrinks as the batch grows. For such a bowl the number of steps to a target can be computed exactly, for any "
     "batch size and optimizer. The bowl here has the curvature and the noise that were measured, and follows the "
-    "loss of the run."
+    "loss of the run.\n\n"
+    "The critical batch size is where larger batches stop paying: well below it, twice the batch halves the steps; "
+    "well above it, hardly any step is saved."
 )
+# What is shown of the reference, and under which name.
+_PARAMETERS = {
+    "batch_size": "batch size of the run",
+    "learning_rate": "learning rate of the run",
+    "momentum": "momentum of the run",
+    "steps": "steps of the run",
+    "top_curvature": "largest curvature at the target",
+    "gradient_variance": "variance of gradients at the target",
+    "delay": "steps before the model begins (delay)",
+    "curvature_exponent": "curvatures fall as rank to the power of minus",
+    "loss_exponent": "shares of the initial loss fall as rank to the power of minus",
+    "misfit": "root mean square of log losses about the model",
+}
 _HOW = (
     "Bands are 90% intervals: the measured numbers drawn anew, widened by how far such predictions were off where the "
     "truth is known. Fit: B_crit of steps = S_min (1 + B_crit / B). Knee, overhead and bend read the same curve in "
@@ -51,7 +66,7 @@ def write_prediction_report(prediction: Prediction, out: Path, progress: Progres
             prediction.sentence,
             [],
             panels,
-            {name.replace("_", " "): _words(value) for name, value in prediction.reference.items()},
+            _parameters(prediction),
             {"this report": f"batchlens {__version__}"},
             time.perf_counter() - started,
             appendix=list(_sections(prediction)),
@@ -67,8 +82,9 @@ def _plan_panels(prediction: Prediction) -> Iterator[tuple[PanelPlan[Prediction]
             "",
             "Steps to the target",
             "",
-            "Each optimizer tuned at each batch size, as predicted, with 90% bands; dashed, critical batch sizes; "
-            f"dotted, perfect scaling.{stars}",
+            f"To a training loss of {prediction.target_loss:.3g}: each optimizer tuned at each batch size, as "
+            "predicted, with 90% bands. Triangles: critical batch sizes by fit. Dotted: perfect scaling. Cross: the "
+            f"run.{stars}",
             "steps",
             figures.steps_data,
             partial(figures.draw_steps, optimizers=optimizers),
@@ -86,7 +102,7 @@ def _plan_panels(prediction: Prediction) -> Iterator[tuple[PanelPlan[Prediction]
             "",
             "The run and its model",
             "",
-            "Training loss of the reference, and of the noisy quadratic that stands for it.",
+            "Training loss of the run, and of the noisy quadratic that stands for it once the delay is over.",
             "reference",
             figures.loss_data,
             figures.draw_loss,
@@ -106,15 +122,18 @@ def _sections(prediction: Prediction) -> Iterator[Section]:
         yield Section("reasons", "Why it cannot be told", f"<ul>{items}</ul>")
     if prediction.predicted:
         definitions = [entry.definition for entry in prediction.predicted[0].critical_batch_sizes]
-        rows = [
-            [entry.optimizer, *map(batch_size_words, entry.critical_batch_sizes), "; ".join(entry.reasons)]
-            for entry in prediction.predicted
-        ]
-        heads = ("Optimizer", *(name.capitalize() for name in definitions), "Doubts")
+        rows = [[entry.optimizer, *map(str, entry.critical_batch_sizes)] for entry in prediction.predicted]
+        heads = ("Optimizer", *(name.capitalize() for name in definitions))
         table = render_table("Predicted critical batch sizes", "critical", heads, rows)
-        scales = ", ".join(f"{entry.definition} {batch_size_words(entry)}" for entry in prediction.noise_scales)
+        scales = ", ".join(f"{entry.definition} {entry}" for entry in prediction.noise_scales)
         remark = f'<p class="remark">{escape(f"{_HOW} Here: {scales}.")}</p>'
-        yield Section("critical", "Critical batch size", f"{table}\n{remark}")
+        doubts = "".join(
+            f"<li>{escape(f'{entry.optimizer}: {reason}')}</li>"
+            for entry in prediction.predicted
+            for reason in entry.reasons
+        )
+        doubts = f"<p>Do not rely on these:</p>\n<ul>{doubts}</ul>\n" if doubts else ""
+        yield Section("critical", "Critical batch size", f"{table}\n{doubts}{remark}")
     if prediction.confirmed:
         rows = [
             [cell.optimizer, f"{cell.batch_size:,}", f"{cell.predicted:,.0f} ({cell.interval})", cell.words]
@@ -124,14 +143,8 @@ def _sections(prediction: Prediction) -> Iterator[Section]:
         yield Section("confirmed", "Predicted and measured", render_table("Confirmed", "confirmed", heads, rows))
 
 
-def batch_size_words(entry: PredictedBatchSize) -> str:
-    """ "57 (38 to 85)"."""
-    if entry.value is None:
-        return "unknown"
-    return f"{entry.value:,.3g}{'' if entry.interval is None else f' ({entry.interval})'}"
-
-
-def _words(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return f"{len(value)} numbers"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _parameters(prediction: Prediction) -> dict[str, str]:
+    """The target, and the run that all of it rests on, in words."""
+    reference = prediction.reference
+    found = {_PARAMETERS[name]: f"{reference[name]:.4g}" for name in _PARAMETERS if reference.get(name) is not None}
+    return {"target": f"a training loss of {prediction.target_loss:.3g}", **found}

@@ -8,7 +8,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of, steps_axis
+from batchlens._drawing import (
+    Line,
+    batch_axis,
+    draw_critical,
+    draw_lines,
+    hold_batch_sizes,
+    log_axis,
+    look_of,
+    steps_axis,
+)
 from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._page.numbers import frame_of, groups, known_rows, rows_of
 from batchlens.scaling._critical import DEFINITIONS
@@ -67,7 +76,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
             lines.append(Line(sizes, part["steps"], _label(optimizer, part), colour, style, marker))
         critical = part["critical_batch_size"].iloc[0]
         if not pd.isna(critical):
-            ax.plot([critical], [bottom], marker="^", color=colour, markersize=8, clip_on=False, zorder=3)
+            draw_critical(ax, critical, bottom, colour)
         draw_intervals(ax, part, colour, shift)
         crosses = part[part["status"] == "not_reached"]
         if len(crosses):
