@@ -1,11 +1,12 @@
 """Whether training is still what the stores of evidence/ were measured with.
 
 `digest.txt` has a digest of the sources of training and K-FAC, from when the first sweep was started, `golden.json` the
-steps that a dozen small runs took then.  Sources may change as long as these runs take the same steps, to the bit; if
-they do not, the stores are void.
+steps that a dozen small runs took then, for every kind of machine that sweeps ran on.  Sources may change as long as
+these runs take the same steps, to the bit; if they do not, the stores are void.
 
     python evidence/digest.py             is it?
-    python evidence/digest.py --write     records both anew; the stores are void then, unless the steps stay the same
+    python evidence/digest.py --add       records the steps that the present sources take on this kind of machine too
+    python evidence/digest.py --write     records all anew; the stores are void then, unless the steps stay the same
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,11 @@ def digest(root: Path | None = None) -> str:
 def machine() -> dict[str, str]:
     """What bits may depend on beside the sources."""
     import numpy
-    import torch
 
-    capability = str(torch.backends.cpu.get_cpu_capability())
-    return {
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "processor": f"{platform.machine()} {capability}",
-    }
+    from batchlens.training._arguments import versions
+
+    found = versions()
+    return {"torch": found["torch"], "numpy": numpy.__version__, "processor": found["processor"]}
 
 
 def run_golden() -> dict[str, dict[str, float | None]]:
@@ -102,11 +99,13 @@ def _long_run() -> dict[str, float | None]:
     return {name: crossing.interpolated for name, crossing in crossings.items()}
 
 
-def write() -> None:
-    """Records the digest and the golden steps of the present sources."""
-    golden = {"machine": machine(), "runs": run_golden()}
+def write(keep: bool = False) -> None:
+    """Records the golden steps of the present sources on this machine, and where others are not kept the digest."""
+    others = [entry for entry in recorded() if entry["machine"] != machine()] if keep else []
+    golden = [*others, {"machine": machine(), "runs": run_golden()}]
     GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
-    DIGEST.write_text(digest() + "\n", encoding="utf-8")
+    if not keep:
+        DIGEST.write_text(digest() + "\n", encoding="utf-8")
 
 
 def is_recorded() -> bool:
@@ -119,21 +118,26 @@ def is_same() -> bool:
     return DIGEST.read_text(encoding="utf-8").strip() == digest()
 
 
-def recorded() -> dict[str, Any]:
-    """The golden runs, and the machine that they ran on."""
-    found: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+def recorded() -> list[dict[str, Any]]:
+    """The golden runs of every machine that they ran on, that of the first sweep first."""
+    found: list[dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
     return found
 
 
+def recorded_here() -> dict[str, Any] | None:
+    """Those of a machine like this one."""
+    return next((entry["runs"] for entry in recorded() if entry["machine"] == machine()), None)
+
+
 def differing() -> list[str]:
-    """Golden runs that do not take the recorded steps, in words; to be asked on a machine like the recorded one."""
-    before, now = recorded()["runs"], run_golden()
+    """Golden runs that do not take the steps recorded on a machine like this one, in words."""
+    before, now = recorded_here() or {}, run_golden()
     return [f"{name} took {before[name]}, now {now.get(name)}" for name in before if before[name] != now.get(name)]
 
 
 def check() -> str:
     """Why the stores are void; empty where they are not, or where this machine cannot tell."""
-    if is_same() or recorded()["machine"] != machine():
+    if is_same() or recorded_here() is None:
         return ""
     names = differing()
     return VOID.format(names="; ".join(names)) if names else ""
@@ -143,18 +147,20 @@ def main() -> None:
     """Checks, or writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="record the digest and the golden steps")
-    if parser.parse_args().write:
-        write()
+    parser.add_argument("--add", action="store_true", help="record the golden steps of this kind of machine too")
+    asked = parser.parse_args()
+    if asked.write or asked.add:
+        write(keep=asked.add)
     elif not is_recorded():
         print("Nothing is recorded yet: the first sweep has not been started.")
     elif problem := check():
         sys.exit(problem)
     elif is_same():
         print("The sources are those of the digest.")
-    elif recorded()["machine"] == machine():
+    elif recorded_here() is not None:
         print("The sources have changed, and the golden steps are the same.")
     else:
-        print("The sources have changed; whether the golden steps have, only a machine like the recorded one can tell.")
+        print("The sources have changed; whether the golden steps have, only a machine like a recorded one can tell.")
 
 
 if __name__ == "__main__":

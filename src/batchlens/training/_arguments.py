@@ -104,7 +104,13 @@ class Arguments:
 
 def versions() -> dict[str, str]:
     """What a result may depend on beside its arguments."""
-    return {"batchlens": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    return {
+        "batchlens": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "processor": processor,
+    }
 
 
 def check_arguments(
