@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sweeps = {sweep["name"]: sweep for sweep in read_sweeps()}
-    parser.add_argument("--sweep", choices=[*sweeps, ""], default="", help="only this one")
+    parser.add_argument("--sweep", choices=list(sweeps), default="", help="only this one")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--time-budget", type=float, help="seconds after which to stop")
     parser.add_argument("--more-seeds", type=float, help="seconds for further seeds, where intervals are widest")

@@ -16,11 +16,12 @@ from batchlens.errors import BatchlensError
 from batchlens.report import _paper
 from batchlens.report._evidence import numbers as numbers_module
 from batchlens.report._evidence.contradictions import find_contradictions
-from batchlens.report._evidence.figures import averaging_ratio_data, predicted_data, side_by_side_data
+from batchlens.report._evidence.figures import averaging_ratio_data, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
 from batchlens.report._evidence.judging import claim_codes, judge_claim, judge_item, part_codes
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, draw_seeds, mean_of_seeds, percentiles
 from batchlens.report._evidence.page import claims_data, plan_network_panels
+from batchlens.report._evidence.predictions import predicted_data, prediction_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
 from batchlens.report._theory.study import Study
@@ -77,6 +78,24 @@ def test_a_prediction_stands_beside_what_the_sweep_measured(evidence: Evidence) 
     assert data["measured"][0] == curve.steps[curve.batch_sizes.index(8)]
     assert math.isnan(data["measured"][1])
     assert list(data["low"]) == [5.0, 5.0]
+
+
+def test_how_far_predictions_were_off_is_counted(evidence: Evidence) -> None:
+    sweep = evidence.measured["digits"]
+    curve = sweep.curves()["sgd"]
+    points = [
+        {"batch_size": size, "steps": 1.2 * steps, "interval": [steps * (1.1 if size == 8 else 0.9), 2 * steps]}
+        for size, steps in zip(curve.batch_sizes, curve.steps, strict=True)
+        if steps is not None
+    ]
+    critical = [{"definition": "fit", "value": 50.0, "interval": [40.0, 60.0]}]
+    document = {"curves": [{"optimizer": "sgd", "critical_batch_sizes": critical, "points": points}]}
+    _, rows = prediction_rows(replace(evidence, predictions={"digits": document, "mnist": document}))
+    (row,) = rows
+    assert row[:3] == ["digits (the model was chosen on it)", "sgd", "50 (40 to 60)"]
+    assert row[4:] == ["1.20", f"{len(points) - 1} of {len(points)}"]
+    refused = {"curves": [], "reasons": ["too few"]}
+    assert prediction_rows(replace(evidence, predictions={"digits": refused}))[1][0][2] == "refused: too few"
 
 
 def test_predictions_are_read_with_the_folder(folder: Path, study: Study, tmp_path: Path) -> None:

@@ -83,10 +83,9 @@ def draw_side_by_side(ax: Axes, data: pd.DataFrame) -> None:
     figure.set_size_inches(_SIZE[0] * columns, _SIZE[1] * rows)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     networks = data[data["place"] != THEORY]
-    limits = {
-        column: _limits(networks[column] if len(networks) else data[column])
-        for column in ("relative_batch_size", "relative_steps")
-    }
+    sizes = _limits((networks if len(networks) else data)["relative_batch_size"])
+    shown = data[data["relative_batch_size"].between(*sizes)]
+    limits = {"relative_batch_size": sizes, "relative_steps": _limits(shown["relative_steps"])}
     for small, place in zip(axes, places, strict=False):
         _draw_place(small, place, data[data["place"] == place], limits)
     for unused in axes[len(places) :]:
@@ -124,40 +123,6 @@ def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, t
         axis.set_minor_formatter(NullFormatter())
     ax.set_title(place, fontsize=10, loc="left")
     ax.grid(True)
-
-
-def predicted_data(document: Mapping[str, Any], sweep: SweepResult) -> pd.DataFrame:
-    """What one run predicted of every optimizer, with the interval's ends, and what the sweep measured."""
-    curves, reference = sweep.curves(), document.get("reference", {})
-    measured = {
-        (name, size): steps
-        for name, curve in curves.items()
-        for size, steps in zip(curve.batch_sizes, curve.steps, strict=True)
-    }
-    return frame_of(
-        {
-            "optimizer": curve["optimizer"],
-            "batch_size": point["batch_size"],
-            "steps": point["steps"],
-            "low": (point["interval"] or (None, None))[0],
-            "high": (point["interval"] or (None, None))[1],
-            "critical_batch_size": _critical(curve),
-            "measured": measured.get((curve["optimizer"], point["batch_size"])),
-            "run_batch_size": reference.get("batch_size"),
-            "run_steps": reference.get("steps"),
-        }
-        for curve in document["curves"]
-        if curve["optimizer"] in curves
-        for point in curve["points"]
-    )
-
-
-def _critical(curve: Mapping[str, Any]) -> float | None:
-    """Of a predicted curve by "fit", where that is a number and no bound."""
-    points = curve["points"]
-    found = ScalingCurve([point["batch_size"] for point in points], [point["steps"] for point in points])
-    read = found.critical_batch_size("fit")
-    return read.value if read.relation == "=" else None
 
 
 def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:

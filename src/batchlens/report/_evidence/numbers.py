@@ -159,7 +159,9 @@ class Numbers:
                 if 2 * len(reached) > len(taken):
                     found[target] = float(np.mean(np.log(reached)))
         if not found:
-            raise NotMeasuredError("no target on the other set was reached by most seeds")
+            asked = any(target.startswith("validation") == on_training_set for target in declaration.also_targets)
+            why = "was reached by most seeds" if asked else "was asked for"
+            raise NotMeasuredError(f"no target on the other set {why}")
         return max(found, key=lambda target: found[target])
 
     def _part(self, part: str) -> list[int]:

@@ -1,0 +1,83 @@
+"""What one run predicted of a sweep, beside what the sweep measured."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from batchlens.prediction._readings import CHOSEN_ON
+from batchlens.prediction.prediction import PredictedBatchSize
+from batchlens.report._evidence.reading import Evidence
+from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._sweep.page import curve_words
+from batchlens.scaling._critical import DEFINITIONS
+from batchlens.scaling._intervals import Interval
+from batchlens.scaling.curve import ScalingCurve
+from batchlens.sweep.results import SweepResult
+
+
+def predicted_data(document: Mapping[str, Any], sweep: SweepResult) -> pd.DataFrame:
+    """What one run predicted of every optimizer, with the interval's ends, and what complete searches measured."""
+    reference = document.get("reference", {})
+    measured = {(cell.result.cell.optimizer, cell.batch_size): cell.steps for cell in sweep.cells
+                if cell.result.complete}  # fmt: skip
+    return frame_of(
+        {
+            "optimizer": curve["optimizer"],
+            "batch_size": point["batch_size"],
+            "steps": point["steps"],
+            "low": (point["interval"] or (None, None))[0],
+            "high": (point["interval"] or (None, None))[1],
+            "critical_batch_size": found.value if found.relation == "=" else None,
+            "measured": measured.get((curve["optimizer"], point["batch_size"])),
+            "run_batch_size": reference.get("batch_size"),
+            "run_steps": reference.get("steps"),
+        }
+        for curve in document["curves"]
+        if curve["optimizer"] in sweep.declaration.optimizers
+        for found in [_critical(curve)]
+        for point in curve["points"]
+    )
+
+
+def _critical(curve: Mapping[str, Any]) -> PredictedBatchSize:
+    """By "fit"; whether it is a bound follows from the curve."""
+    points = curve["points"]
+    found = ScalingCurve([point["batch_size"] for point in points], [point["steps"] for point in points])
+    (entry,) = (entry for entry in curve["critical_batch_sizes"] if entry["definition"] == "fit")
+    interval = entry.get("interval")
+    relation = found.critical_batch_size("fit").relation
+    return PredictedBatchSize("fit", entry["value"], None if interval is None else Interval(*interval), relation)
+
+
+def prediction_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
+    """How far predictions were off: heads, and a row per sweep and optimizer."""
+    heads = (
+        "Sweep",
+        "Optimizer",
+        "Predicted critical batch size (90% interval)",
+        "Measured (95% interval)",
+        "Steps off by a factor of",
+        "Measured steps within the 90% interval",
+    )
+    known = [(name, sweep) for name, sweep in evidence.measured.items() if name in evidence.predictions]
+    return heads, [row for name, sweep in known for row in _rows(name, sweep, evidence.predictions[name])]
+
+
+def _rows(name: str, sweep: SweepResult, document: Mapping[str, Any]) -> Iterator[list[str]]:
+    chosen = sweep.declaration.workload in CHOSEN_ON
+    label = f"{name} ({'the model was chosen on it' if chosen else 'held out'})"
+    if not document["curves"]:
+        yield [label, "", f"refused: {'; '.join(document.get('reasons', ()))}", "", "", ""]
+    predicted = {curve["optimizer"]: _critical(curve) for curve in document["curves"]}
+    critical = {curve.optimizer: curve_words(curve)[DEFINITIONS.index("fit")] for curve in sweep.measured}
+    data = predicted_data(document, sweep)
+    for (optimizer,), part in groups(data, "optimizer") if len(data) else ():
+        known = part.dropna(subset=["steps", "measured"])
+        if len(known):
+            off = math.exp(float(np.abs(np.log(known["steps"] / known["measured"])).mean()))
+            held = int(known["measured"].between(known["low"], known["high"]).sum())
+            told = [str(predicted[optimizer]), critical[optimizer], f"{off:.2f}", f"{held} of {len(known)}"]
+            yield [label, optimizer, *told]
