@@ -124,11 +124,14 @@ def spread(heights: Sequence[float], gap: float = _LABEL_GAP) -> list[float]:
 
 
 def batch_axis(ax: Axes, sizes: "Sequence[float] | pd.Series[Any]") -> None:
-    """A log2 axis of batch sizes, ticks at powers of two."""
+    """A log2 axis of batch sizes, ticks at powers of two that are not too close for their labels."""
     ax.set_xscale("log", base=2)
     exponents = np.unique(np.round(np.log2(np.asarray(sizes, dtype=float))))
-    ticks = [float(2.0**k) for k in exponents[:: max(1, len(exponents) // 5)]]
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    gap, ticks = (exponents[-1] - exponents[0]) / 8, [float(exponents[0])]
+    for exponent in exponents[:: max(1, len(exponents) // 5)]:
+        if exponent - ticks[-1] >= gap > 0:
+            ticks.append(float(exponent))
+    ax.xaxis.set_major_locator(FixedLocator([2.0**exponent for exponent in ticks]))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     ax.set_xlabel("batch size")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of
 from batchlens.optimizers import averaged
@@ -34,6 +34,8 @@ _PREDICTED = ("sgd", "momentum", "kfac")
 _COLUMNS = 3
 _RELATIVE = {"relative_batch_size": "batch_size", "relative_low": "low", "relative_high": "high"}
 _SIZE = (3.4, 3.0)
+# Ticks of averaged over plain steps.
+_RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5)
 
 
 def side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
@@ -149,7 +151,8 @@ def draw_averaging_ratio(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]
     """Ratios against batch size, one line per optimizer."""
     log_axis(ax, [*data["ratio"], 1.0], "averaged over plain steps")
     ax.set_ylim(min(data["ratio"].min(), 1.0) / 1.15, max(data["ratio"].max(), 1.0) * 1.15)
-    ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_major_locator(FixedLocator(_RATIOS))
+    ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
