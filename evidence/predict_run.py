@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import batchlens as bl
+from batchlens._results import finite
 from batchlens.prediction._readings import READINGS
 from evidence.run import HERE, arguments_of, read_sweeps, say
 
@@ -36,7 +37,7 @@ def predict(sweep: Mapping[str, Any], path: Path) -> None:
         threads=1,
     )
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(found.as_document(), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(finite(found.as_document()), indent=1) + "\n", encoding="utf-8")
     say(f"{sweep['name']}: {found.sentence}")
 
 

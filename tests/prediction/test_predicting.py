@@ -58,6 +58,24 @@ def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch, out: Path
     return _reference.run_reference(plan, lambda *_: None)
 
 
+@pytest.mark.parametrize(("learns_after", "steps"), [(40, [40]), (100, [40, 160]), (9999, [40, 160, 640])])
+def test_a_range_test_goes_on_until_something_is_learned(
+    learns_after: int, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all rates are still at chance, the largest would be taken for as good as any."""
+    tried: list[int] = []
+
+    def log_loss(plan: Plan, rate: float, steps: int, seed: int) -> float:
+        tried.append(steps)
+        return -1.0 if steps >= learns_after and 0.05 < rate < 0.2 else 0.0
+
+    monkeypatch.setattr(_reference, "_log_loss", log_loss)
+    plan = Plan(bl.find_workload("resnet8_cifar10"), 64, None, "train-loss", 1.4, None, 0, None, {})
+    rate = _reference.find_rate(plan, lambda *_: None)
+    assert sorted(set(tried)) == steps
+    assert (rate < 0.2) == (learns_after < 9999)
+
+
 def test_a_rate_that_is_too_fast_gives_way_to_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 diverges, 2/3 has a sharpness of 2 and 4/9 one of 4/3."""
     assert run_with_rate(None, monkeypatch).learning_rate == pytest.approx(4 / 9)

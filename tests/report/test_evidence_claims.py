@@ -194,6 +194,13 @@ def test_a_claim_says_on_how_many_workloads_it_holds(numbers: Numbers) -> None:
     assert judge_claim(holds, {}).verdict == "not measured"
 
 
+def test_an_item_names_its_cells_whatever_was_judged_before(numbers: Numbers) -> None:
+    part = {"name": "made_up", "over": [{"o": "sgd"}], "quantities": {"found": "critical(o)"}, "holds": "found > 0",
+            "limit": "found > 0"}  # fmt: skip
+    first, again = (judge_item(part, {"o": "sgd"}, numbers)[0] for _ in range(2))
+    assert first.cells == again.cells != ()
+
+
 @pytest.mark.parametrize(
     ("side", "threshold", "verdict"),
     [(1, "raised >= 1.25", "holds"), (1, "raised <= 100", "not measured"), (-1, "raised >= 1.25", "not measured")],

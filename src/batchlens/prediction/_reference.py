@@ -17,8 +17,11 @@ from batchlens.training.loop import train
 from batchlens.training.workloads import Workload
 
 OPTIMIZER = "sgd"
-# Rates of the range test, as multiples of the middle of the workload's search space; steps and seeds of each run.
-_SPAN, _RATES, _RANGE_STEPS, _RANGE_SEEDS = 20.0, 13, 40, 2
+# Rates of the range test, as multiples of the middle of the workload's search space, and seeds of each.
+_SPAN, _RATES, _RANGE_SEEDS = 20.0, 13, 2
+# Steps of its runs, and where no rate has learned anything by then, of longer ones: the log loss of the best rate is to
+# be so much lower than that of the smallest.
+_RANGE_STEPS, _LEARNED = (40, 160, 640), 0.1
 # A rate is as good as the best while its log loss, smoothed over neighbouring rates, is at most this much higher.
 _AS_GOOD = 0.05
 # Log loss of a run that diverged, or lost more than it started with.
@@ -157,15 +160,26 @@ def _measure(plan: Plan, rate: float, steps: int, tell: Tell) -> Measurement:
 
 
 def find_rate(plan: Plan, tell: Tell) -> float:
-    """The largest learning rate that still gives the lowest loss after a few steps."""
+    """The largest learning rate that still gives the lowest loss after a few steps, more where they teach nothing."""
     middle = _middle(plan.workload)
     rates = np.geomspace(middle / _SPAN, middle * _SPAN, _RATES).tolist()
+    log_losses: list[float] = []
+    for steps in _RANGE_STEPS:
+        log_losses = _range_test(plan, rates, steps, tell)
+        if min(log_losses) < log_losses[0] - _LEARNED:
+            break
+    return largest_good(rates, log_losses)
+
+
+def _range_test(plan: Plan, rates: list[float], steps: int, tell: Tell) -> list[float]:
+    """Log losses after that many steps, by learning rate."""
     logs = np.zeros(len(rates))
     for place, rate in enumerate(rates):
         for seed in range(_RANGE_SEEDS):
-            tell(place * _RANGE_SEEDS + seed, len(rates) * _RANGE_SEEDS, f"range test, learning rate {rate:.3g}")
-            logs[place] += _log_loss(plan, rate, _RANGE_SEED + plan.seed * _RANGE_SEEDS + seed) / _RANGE_SEEDS
-    return largest_good(rates, logs.tolist())
+            words = f"range test of {steps} steps, learning rate {rate:.3g}"
+            tell(place * _RANGE_SEEDS + seed, len(rates) * _RANGE_SEEDS, words)
+            logs[place] += _log_loss(plan, rate, steps, _RANGE_SEED + plan.seed * _RANGE_SEEDS + seed) / _RANGE_SEEDS
+    return logs.tolist()
 
 
 def largest_good(rates: list[float], log_losses: list[float]) -> float:
@@ -184,7 +198,7 @@ def _middle(workload: Workload) -> float:
     return math.sqrt(space.low * space.high)
 
 
-def _log_loss(plan: Plan, rate: float, seed: int) -> float:
+def _log_loss(plan: Plan, rate: float, steps: int, seed: int) -> float:
     """After a few steps; the target, a loss of 0, is never met, so the last step is read in full."""
     record = train(
         plan.workload,
@@ -192,7 +206,7 @@ def _log_loss(plan: Plan, rate: float, seed: int) -> float:
         plan.batch_size,
         {"learning_rate": rate},
         seed=seed,
-        max_steps=_RANGE_STEPS,
+        max_steps=steps,
         target_on="train-loss",
         target=0.0,
         schedule="constant",

@@ -359,7 +359,7 @@ def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) ->
         intervals=intervals,
     )
     apart = tuple((np.nanmax(np.log(others), axis=0) - np.nanmin(np.log(others), axis=0)).tolist())
-    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(curve, delay)), apart)
+    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(curve, delay, reading)), apart)
 
 
 def _problem(model: Model, reading: Reading) -> NoisyQuadratic:
@@ -420,7 +420,9 @@ def _critical(curve: ScalingCurve, steps: FloatArray, reading: Reading) -> tuple
     return tuple(found)
 
 
-def _doubts(curve: ScalingCurve, delay: int) -> Iterator[str]:
+def _doubts(curve: ScalingCurve, delay: int, reading: Reading) -> Iterator[str]:
+    if reading.doubt:
+        yield reading.doubt
     last = curve.steps[-1]
     if last is not None and last < LEAST_PLATEAU:
         after = f", after a delay of {delay}," if delay else ""

@@ -115,6 +115,8 @@ class Numbers:
 
     def critical(self, optimizer: str, far: bool = False) -> FloatArray:
         """Critical batch sizes by "fit"."""
+        for size in self.batch_sizes:
+            self._cell(optimizer, size)
         if optimizer not in self._critical:
             steps = np.stack([self.steps(optimizer, size) for size in self.batch_sizes], axis=1)
             log_value, side = read_curves("fit", np.log(self.batch_sizes), np.log(steps))
