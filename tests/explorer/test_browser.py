@@ -229,6 +229,18 @@ def test_two_tabs_do_not_disturb_each_other(open_page: Open) -> None:
         assert f"{steps:,}" in page.text_content("#point-settings")
 
 
+def test_a_question_that_is_aborted_while_its_answer_arrives_is_superseded(open_page: Open) -> None:
+    found = open_page().evaluate("""async () => {
+        const { ask } = await import('/static/answers.js');
+        window.fetch = async (_, { signal }) => new Response(new ReadableStream({
+            start: (stream) => signal.addEventListener('abort', () => stream.error(signal.reason)) }));
+        const abort = new AbortController();
+        setTimeout(() => abort.abort());
+        return ask('steps', {}, 1, abort.signal).catch(({ superseded }) => superseded);
+    }""")
+    assert found is True
+
+
 def test_points_are_chosen_by_click_and_by_arrow_keys(open_page: Open) -> None:
     page = open_page()
     assert page.text_content("#point-title") == "momentum at batch size 16"

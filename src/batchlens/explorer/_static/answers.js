@@ -15,7 +15,7 @@ export class Refusal extends Error {
 /** The document that answers a question; `turn` counts what the person at the page has asked. */
 export async function ask(what, question, turn, signal) {
   if (stored) return lookUp(what, question);
-  let response;
+  let response, answer;
   try {
     response = await fetch(`/api/${what}`, {
       method: "POST",
@@ -23,11 +23,11 @@ export async function ask(what, question, turn, signal) {
       body: JSON.stringify({ ...question, tab, turn }),
       signal,
     });
-  } catch (error) {
-    if (error.name === "AbortError") throw new Refusal("", true);
+    answer = await response.json(); // also here a newer question may abort this one
+  } catch {
+    if (signal?.aborted) throw new Refusal("", true);
     throw new Refusal("The explorer does not answer: batchlens explore has ended.");
   }
-  const answer = await response.json();
   if (!response.ok) throw new Refusal(answer.error, response.status === 409);
   return answer;
 }
