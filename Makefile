@@ -22,7 +22,8 @@ reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies on
 
 evidence: $(VENV)/.dev ## Measure what is missing of evidence/, for hours (SWEEP=digits WORKERS=2 TIME_BUDGET=3600)
 	nice -n 19 $(BIN)/python -m evidence.run --workers $(or $(WORKERS),2) $(if $(SWEEP),--sweep $(SWEEP)) \
-		$(if $(TIME_BUDGET),--time-budget $(TIME_BUDGET)) $(if $(MORE_SEEDS),--more-seeds $(MORE_SEEDS))
+		$(if $(TIME_BUDGET),--time-budget $(TIME_BUDGET)) $(if $(MORE_SEEDS),--more-seeds $(MORE_SEEDS)) \
+		$(if $(INTO),--into $(INTO))
 
 predictions: $(VENV)/.dev ## Predict every sweep of evidence/ from one run each (SWEEP=digits: that one, again)
 	$(BIN)/python -m evidence.predict_run $(if $(SWEEP),--sweep $(SWEEP))

@@ -44,7 +44,7 @@ def predict(sweep: Mapping[str, Any], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sweeps = {sweep["name"]: sweep for sweep in read_sweeps() if sweep["size"] == "laptop"}
+    sweeps = {sweep["name"]: sweep for sweep in read_sweeps() if sweep["size"] == "laptop" and "again" not in sweep}
     parser.add_argument("--sweep", choices=list(sweeps), default="", help="this one, again")
     asked = parser.parse_args(arguments)
     for name, sweep in sweeps.items():

@@ -3,6 +3,7 @@
     make evidence                                all of them that are not for left-over time
     make evidence SWEEP=digits WORKERS=1         one
     make evidence TIME_BUDGET=3600               for an hour
+    make evidence SWEEP=digits INTO=again        one from the start, into another folder
     make evidence SWEEP=digits MORE_SEEDS=600    of a complete one, seeds for ten minutes where intervals are widest
 
 Ctrl-C loses at most the runs in flight; the same again goes on.
@@ -154,13 +155,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--time-budget", type=float, help="seconds after which to stop")
     parser.add_argument("--more-seeds", type=float, help="seconds for further seeds, where intervals are widest")
+    parser.add_argument("--into", type=Path, default=HERE, help="folder of the stores (evidence/)")
     parser.add_argument("--list", action="store_true", help="say what is left, and run nothing")
     asked = parser.parse_args(arguments)
     chosen = [sweeps[asked.sweep]] if asked.sweep else [s for s in sweeps.values() if "if_time_is_left" not in s]
     if asked.list:
         for sweep in chosen:
-            say(f"{sweep['name']}: {left(sweep, store_of(sweep, HERE))}")
+            say(f"{sweep['name']}: {left(sweep, store_of(sweep, asked.into))}")
         return
+    asked.into.mkdir(parents=True, exist_ok=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell's background jobs ignore Ctrl-C
         signal.signal(number, signal.default_int_handler)
     if asked.time_budget is not None:
@@ -168,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         begin()
         for sweep in chosen:
-            run(sweep, HERE, asked.workers, asked.more_seeds)
+            run(sweep, asked.into, asked.workers, asked.more_seeds)
     except SweepInterrupted as stopped:
         say(str(stopped))
         sys.exit(130)

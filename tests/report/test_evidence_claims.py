@@ -18,9 +18,9 @@ from batchlens.report._evidence import numbers as numbers_module
 from batchlens.report._evidence.contradictions import find_contradictions
 from batchlens.report._evidence.figures import averaging_ratio_data, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
-from batchlens.report._evidence.judging import claim_codes, judge_claim, judge_item, part_codes
+from batchlens.report._evidence.judging import Item, Judgement, claim_codes, judge_claim, judge_item, part_codes
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, draw_seeds, mean_of_seeds, percentiles
-from batchlens.report._evidence.page import claims_data, plan_network_panels
+from batchlens.report._evidence.page import claims_data, plan_network_panels, repeat_words
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
@@ -327,8 +327,57 @@ def test_ends_that_share_a_batch_size_have_no_slope(sweep: bl.SweepResult, monke
     numbers = Numbers(sweep, 0)
     assert numbers.slope(numbers.steps, "sgd", "small_end")[0] < -0.5
     numbers.batch_sizes = [16, 64, 256]
-    with pytest.raises(NotMeasuredError, match="share a batch size"):
-        numbers.slope(numbers.steps, "sgd", "small_end")
+    for part in ("small_end", "large_half"):
+        with pytest.raises(NotMeasuredError, match="share a batch size"):
+            numbers.slope(numbers.steps, "sgd", part)
+    assert numbers.slope(numbers.steps, "sgd", "every")[0] < -0.3
+
+
+def test_runs_that_two_optimizers_share_are_named(sweep: bl.SweepResult) -> None:
+    """K-FAC's best setting at batch size 8 has momentum 0: its runs are those of K-FAC without."""
+    part = {
+        "name": "made_up", "over": [{"o": "kfac", "p": "kfac_no_momentum"}], "limit": "ratio > 0", "holds": "ratio > 0",
+        "quantities": {"ratio": "steps(o, smallest) / steps(p, smallest)"},
+    }  # fmt: skip
+    item, _ = judge_item(part, {"o": "kfac", "p": "kfac_no_momentum"}, Numbers(sweep, 0))
+    assert item.reason == "the same runs: kfac and kfac_no_momentum at 8"
+    assert item.values["ratio"].value == 1.0
+
+
+def test_a_bound_leaves_an_interval_open(numbers: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers_module, "read_curves", lambda *asked: (read_curves(*asked)[0], np.ones(1 + 5 + 50)))
+    part = {"name": "p", "over": [{"o": "sgd"}], "quantities": {"found": "critical(o)"}, "holds": "found > 1",
+            "limit": "found > 1"}  # fmt: skip
+    item, _ = judge_item(part, {"o": "sgd"}, Numbers(numbers.sweep, resamples=50))
+    assert item.values["found"].high == math.inf
+    assert str(item.values["found"]).endswith("to ?)")
+
+
+def test_a_sweep_that_repeats_another_is_no_workload_and_is_held_against_it(folder: Path, tmp_path: Path) -> None:
+    again = DECLARED + '[[sweeps]]\nname = "once_more"\nworkload = "digits"\ncore_hours = 1\nagain = "digits"\n'
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "declarations.toml").write_text(again, encoding="utf-8")
+    shutil.copy(ROOT / "evidence" / "digits.sqlite", tmp_path / "once_more.sqlite")
+    found = read_evidence(tmp_path)
+    assert list(found.measured) == list(found.repeats) == ["digits"]
+    assert {claim.again[0].sweep for claim in found.claims if claim.again} == {"digits"}
+    assert {len(claim.measured) for claim in found.claims if claim.again} == {0, 1}  # one asks for another target
+    assert "digits, again" in set(claims_data(found)["sweep"])
+    assert "Run again with another search and other seeds, digits comes to the same verdict on" in repeat_words(found)
+    contradictions = {
+        (entry.claim.name, entry.item.optimizers): (entry.is_sure, entry.again) for entry in found.contradictions
+    }
+    sure, other = contradictions["averaging", ("kfac+ema", "kfac")]
+    assert other is not None
+    assert other.verdict == "holds"  # so it may be chance, though resamples are sure
+    assert not sure
+
+
+def test_a_verdict_says_how_sure_it_is_and_what_it_rests_on() -> None:
+    items = (Item("p", ("sgd",), {}, "fails"), Item("p", ("adam",), {}, "holds"))
+    judged = Judgement("digits", "holds", 0.91, (2, 4), items, asked=3)
+    assert judged.notes == "(91%, not without seed 2 or 4, 2 of 3, 1 fails)"
+    assert replace(judged, sureness=None).notes == ""
 
 
 def test_another_target_can_be_the_main_one(sweep: bl.SweepResult) -> None:
@@ -372,7 +421,7 @@ def test_published_steps_stand_beside_the_search(evidence: Evidence) -> None:
     first, second = evidence.measured["digits"].cells[:2]
     assert first.result.reported is not None
     published = {str(first.batch_size): first.result.reported.minimum * 1.1, str(second.batch_size): 1.0}
-    outside = {"sweep": "digits", "optimizer": "sgd", "published": published}
+    outside = {"sweep": "digits", "optimizer": "sgd", "published": published, "within": 0.15}
     made = replace(evidence, document={**evidence.document, "outside": outside})
     assert [row[-1] for row in outside_rows(made)[1]] == ["holds", "fails"]
     assert len(heads) == len(rows[0])

@@ -1,7 +1,7 @@
 """Where networks contradict the theory: every part of a claim that fails, what was tested, and the likely reason.
 
-Four reasons can be tested on the sweep itself: luck with the seeds, luck with the search, its edge, the target.  What
-else is known stands in remarks.toml.
+Some reasons can be tested on the sweep itself: luck with the seeds, the search's edge, the target; luck with the search
+on a sweep that repeats it.  What else is known stands in remarks.toml.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from batchlens.sweep.results import SweepResult
 
 _FAILS = "fails"
 # In fewer resamples than this it may as well be luck.
-_SURE = 0.9
+SURE = 0.9
 
 
 class Contradiction(NamedTuple):
@@ -22,13 +22,15 @@ class Contradiction(NamedTuple):
     claim: JudgedClaim
     sweep: str
     item: Item
+    again: Item | None  # the same in a sweep that repeats it
     tested: tuple[str, ...]
     remark: str
 
     @property
     def is_sure(self) -> bool:
-        """Whether other seeds would say so too; what was measured once is taken as it is."""
-        return self.item.sureness is None or self.item.sureness >= _SURE
+        """Whether other seeds and another search would say so too; what was measured once is taken as it is."""
+        sure = self.item.sureness is None or self.item.sureness >= SURE
+        return sure and (self.again is None or self.again.verdict == _FAILS)
 
 
 def find_contradictions(
@@ -44,25 +46,33 @@ def find_contradictions(
             for item in judgement.items:
                 if item.verdict == _FAILS:
                     sweep = sweeps.get(judgement.sweep)
-                    tested = () if not item.cells or sweep is None else tuple(_tests(claim, item, sweep))
+                    again = claim.repeat_of(judgement.sweep, item)
+                    tested = () if not item.cells or sweep is None else tuple(_tests(claim, item, again, sweep))
                     remark = known.get((claim.name, item.part, judgement.sweep, item.optimizers), "")
-                    yield Contradiction(claim, judgement.sweep, item, tested, remark)
+                    yield Contradiction(claim, judgement.sweep, item, again, tested, remark)
 
 
-def _tests(claim: JudgedClaim, item: Item, sweep: SweepResult) -> Iterator[str]:
+def _tests(claim: JudgedClaim, item: Item, again: Item | None, sweep: SweepResult) -> Iterator[str]:
+    (part,) = (part for part in claim.parts if part["name"] == item.part)
+    formulas = " ".join(part["quantities"].values())
     if item.sureness is not None:
-        yield f"Seeds: it fails in {item.sureness:.0%} of resamples"
+        what = "Choice of rates, as it is assumed to scatter" if "rate" in formulas else "Seeds"
+        yield f"{what}: it fails in {item.sureness:.0%} of resamples"
+    if again is not None:
+        yield f"Search and seeds again: it {_words(again)}"
     cells = [cell.result for cell in sweep.cells if (cell.result.cell.optimizer, cell.batch_size) in item.cells]
     told = [f"{cell.cell.optimizer} at {cell.cell.batch_size:,}: {flag}" for cell in cells for flag in cell.flags]
     yield f"Search: {'; '.join(told) or 'no setting lies at its edge, and none is slower than what it contains'}"
-    (part,) = (part for part in claim.parts if part["name"] == item.part)
-    formulas = " ".join(part["quantities"].values())
     if "steps_at" not in formulas and any(name in formulas for name in ("steps", "critical", "paired")):
         for target in sweep.declaration.also_targets:
             found = _at_target(part, item, sweep, target)
             if found.values:
-                values = ", ".join(f"{name} {value.value:.2g}" for name, value in found.values.items())
-                yield f"Target: at {target} it {found.verdict} ({values})"
+                yield f"Target: at {target} it {_words(found)}"
+
+
+def _words(item: Item) -> str:
+    values = ", ".join(f"{name} {value.value:.2g}" for name, value in item.values.items())
+    return f"{item.verdict} ({values})" if values else f"is {item.verdict}"
 
 
 def _at_target(part: Mapping[str, Any], item: Item, sweep: SweepResult, target: str) -> Item:

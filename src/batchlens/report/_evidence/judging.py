@@ -3,6 +3,7 @@
 Rules, formulas and thresholds are those of claims.toml, committed before the sweeps were run.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -29,7 +30,8 @@ class Value(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+        high = "?" if math.isinf(self.high) else f"{self.high:.3g}"
+        return f"{self.value:.3g} ({self.low:.3g} to {high})"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Item:
     optimizers: tuple[str, ...]
     values: Mapping[str, Value]
     verdict: Verdict
-    reason: str = ""  # why it is not measured
+    reason: str = ""  # why it is not measured, or what to mind
     cells: tuple[tuple[str, int], ...] = ()
     sureness: float | None = None  # share of resamples that come to the same verdict
 
@@ -61,6 +63,20 @@ class Judgement:
         """How many of them it rests on."""
         return sum(item.verdict != NOT_MEASURED for item in self.items)
 
+    @property
+    def notes(self) -> str:
+        """How sure it is, without which seeds it would be another one, and what it rests on; in brackets."""
+        if self.sureness is None:
+            return ""
+        notes = [f"{self.sureness:.0%}"]
+        if self.fragile:
+            notes.append(f"not without seed {' or '.join(map(str, self.fragile))}")
+        if self.measured != self.asked:
+            notes.append(f"{self.measured} of {self.asked}")
+        if failing := sum(item.verdict == "fails" for item in self.items):
+            notes.append(f"{failing} fail{'s' * (failing == 1)}")
+        return f"({', '.join(notes)})"
+
 
 @dataclass(frozen=True)
 class JudgedClaim:
@@ -72,6 +88,7 @@ class JudgedClaim:
     where: str
     parts: tuple[Mapping[str, Any], ...]
     judgements: tuple[Judgement, ...]
+    again: tuple[Judgement, ...] = ()  # of sweeps that repeat another one, by the name of that
 
     @property
     def measured(self) -> list[Judgement]:
@@ -90,6 +107,11 @@ class JudgedClaim:
         """The verdict on every workload that was measured."""
         return "; ".join(f"{entry.sweep} {entry.verdict}" for entry in self.measured)
 
+    def repeat_of(self, sweep: str, item: Item) -> Item | None:
+        """The same item of the sweep that repeats another one."""
+        items = (other for judgement in self.again if judgement.sweep == sweep for other in judgement.items)
+        return next((other for other in items if (other.part, other.optimizers) == (item.part, item.optimizers)), None)
+
     def as_document(self) -> dict[str, Any]:
         """What JSON has of it."""
         return {
@@ -97,14 +119,19 @@ class JudgedClaim:
             "claim": self.sentence,
             "verdict": self.verdict,
             "workloads": [asdict(entry) for entry in self.judgements],
+            "again": [asdict(entry) for entry in self.again],
         }
 
 
-def judge_claim(claim: Mapping[str, Any], sweeps: Mapping[str, Numbers | None]) -> JudgedClaim:
-    """A claim on every workload that it names."""
+def judge_claim(
+    claim: Mapping[str, Any], sweeps: Mapping[str, Numbers | None], repeats: Mapping[str, Numbers] | None = None
+) -> JudgedClaim:
+    """A claim on every workload that it names; `repeats` are of sweeps that were run again."""
+    repeats = repeats or {}
     parts = tuple(claim.get("parts", ()))
     judgements = tuple(_judge(name, parts, sweeps.get(name)) for name in claim["sweeps"])
-    return JudgedClaim(claim["name"], claim["claim"], claim["paper"], claim["where"], parts, judgements)
+    again = tuple(_judge(name, parts, repeats[name]) for name in claim["sweeps"] if name in repeats)
+    return JudgedClaim(claim["name"], claim["claim"], claim["paper"], claim["where"], parts, judgements, again)
 
 
 def _judge(name: str, parts: Sequence[Mapping[str, Any]], numbers: Numbers | None) -> Judgement:
@@ -152,12 +179,20 @@ def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Number
         return Item(part["name"], optimizers, {}, NOT_MEASURED, str(missing)), unknown
     every = np.stack([codes for _, codes in found])
     codes = np.where((every == every[0]).all(axis=0), every[0], _UNKNOWN)
-    values = {name: Value(float(array[0]), *percentiles(array, numbers.seeds)) for name, array in found[0][0].items()}
+    values = {name: _value([quantities[name] for quantities, _ in found], numbers.seeds) for name in found[0][0]}
     words = "a seed missed its target" if numbers.rests_on_a_miss else "a critical batch size is a bound only"
-    reason = words if codes[0] == _UNKNOWN else ""
+    shared = numbers.same_runs()
+    noted = f"the same runs: {', '.join(shared)}" if shared else ""
+    reason = words if codes[0] == _UNKNOWN else noted
     cells = tuple(sorted(numbers.used))
     verdict, sureness = _VERDICTS[int(codes[0])], _sureness(codes, numbers.seeds)
     return Item(part["name"], optimizers, values, verdict, reason, cells, sureness), codes
+
+
+def _value(ways: Sequence[FloatArray], seeds: int) -> Value:
+    """A number and its interval, from the lowest to the highest where bounds leave open what it is."""
+    ends = np.array([percentiles(array, seeds) for array in ways])
+    return Value(float(ways[0][0]), float(ends[:, 0].min()), float(ends[:, 1].max()))
 
 
 def _try(

@@ -26,6 +26,7 @@ RESAMPLES = 1000
 # Fewer seeds that reached the target do not make a measurement.
 LEAST_REACHED = 3
 _HALF_WIDTH = 8.0
+_PLURALS = {"end": "ends", "half": "halves"}
 _ROUNDING = 1e-9
 # By how much the chosen learning rate of a cell is taken to scatter, in its logarithm (claims.toml).
 _RATE_SCATTER = 0.25
@@ -138,8 +139,9 @@ class Numbers:
     def slope(self, quantity: Quantity, optimizer: str, part: str) -> FloatArray:
         """Least-squares slope of log quantity over log batch size."""
         sizes = self._part(part)
-        if part.endswith("_end") and set(self._part("small_end")) & set(self._part("large_end")):
-            raise NotMeasuredError("the ends share a batch size")
+        _, _, width = part.partition("_")
+        if width and set(self._part(f"small_{width}")) & set(self._part(f"large_{width}")):
+            raise NotMeasuredError(f"the two {_PLURALS[width]} share a batch size")
         logs = np.log(np.stack([quantity(optimizer, size) for size in sizes], axis=1))
         away = np.log(sizes) - np.mean(np.log(sizes))
         slopes: FloatArray = logs @ away / (away @ away)
@@ -165,6 +167,15 @@ class Numbers:
             why = "was reached by most seeds" if asked else "was asked for"
             raise NotMeasuredError(f"no target on the other set {why}")
         return max(found, key=lambda target: found[target])
+
+    def same_runs(self) -> list[str]:
+        """Which of the cells that were used report the same runs: one optimizer contains the other."""
+        found: dict[tuple[int, tuple[float, ...]], list[str]] = {}
+        for optimizer, size in sorted(self.used):
+            trials = self._cells[optimizer, size].result.repeats
+            if any(trial.steps is not None for trial in trials):
+                found.setdefault((size, tuple(log_steps(trials))), []).append(optimizer)
+        return [f"{' and '.join(names)} at {size:,}" for (size, _), names in found.items() if len(names) > 1]
 
     def _part(self, part: str) -> list[int]:
         width = {"end": END_WIDTH, "half": _HALF_WIDTH}.get(part.partition("_")[2], math.inf) * (1 + _ROUNDING)
@@ -243,5 +254,5 @@ def percentiles(values: FloatArray, seeds: int, level: float = 0.9) -> tuple[flo
     resampled = values[1 + seeds :]
     if np.isnan(resampled).all():
         return math.nan, math.nan
-    low, high = np.nanquantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(resampled, [(1 - level) / 2, (1 + level) / 2], method="nearest")  # some are infinite
     return float(low), float(high)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from batchlens.report._evidence.contradictions import Contradiction
+from batchlens.report._evidence.contradictions import SURE, Contradiction
 from batchlens.report._evidence.figures import (
     averaging_ratio_data,
     draw_averaging_ratio,
@@ -43,7 +43,7 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
         "figures 3 and 5",
         "Steps against batch size, each in units of SGD's own critical batch size and fewest steps, so that all "
         "pictures have the same axes; networks with 90% intervals. In theory Adam is preconditioning with power 0.5 "
-        "and K-FAC with 0.75.",
+        "and K-FAC with 0.75. Measured again by: make evidence INTO=again.",
         "networks",
         lambda _: side_by_side_data(study, evidence.measured),
         draw_side_by_side,
@@ -60,7 +60,7 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
 def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list[PanelPlan[SweepResult]]:
     """Of one sweep; averaged optimizers have a figure of their own."""
     optimizers, target = sweep.declaration.optimizers, target_words(sweep.declaration)
-    again = f" Measured again by: make evidence SWEEP={name}."
+    again = f" Measured again by: make evidence SWEEP={name} INTO=again."
     part = f"{PART}: {sweep.declaration.workload}"
     return [
         PanelPlan(
@@ -171,9 +171,10 @@ def claims_data(evidence: Evidence) -> pd.DataFrame:
     return frame_of(
         {
             "claim": claim.name,
-            "sweep": judgement.sweep,
+            "sweep": place,
             "verdict": judgement.verdict,
             "sureness": judgement.sureness,
+            "fragile_seeds": " ".join(map(str, judgement.fragile)),
             "items_measured": judgement.measured,
             "items": judgement.asked,
             "part": item.part,
@@ -187,22 +188,58 @@ def claims_data(evidence: Evidence) -> pd.DataFrame:
             "cells": " ".join(f"{optimizer}@{size}" for optimizer, size in item.cells),
         }
         for claim in evidence.claims
-        for judgement in claim.judgements
+        for place, judgement in _places(claim)
         for item in judgement.items
         for quantity, found in [*item.values.items(), *([] if item.values else [("", (None, None, None))])]
     )
+
+
+def _places(claim: JudgedClaim) -> Iterator[tuple[str, Judgement]]:
+    """Its verdicts with the sweep of each, those of repeats after the ones that they repeat."""
+    for judgement in claim.judgements:
+        yield judgement.sweep, judgement
+        for again in claim.again:
+            if again.sweep == judgement.sweep:
+                yield f"{again.sweep}, again", again
 
 
 def summary_words(evidence: Evidence) -> str:
     """How many claims hold on networks, in a sentence."""
     judged = [claim for claim in evidence.claims if claim.measured]
     pairs = [entry.verdict for claim in judged for entry in claim.measured]
+    unsure = sum(entry.sureness is not None and entry.sureness < SURE for claim in judged for entry in claim.measured)
     workloads = len({entry.sweep for claim in judged for entry in claim.measured})
     return (
         f"On networks: {len(judged)} of {len(evidence.claims)} claims measured, each on up to {workloads} workload"
         f"{'s' * (workloads != 1)}; of {len(pairs)} verdicts {pairs.count('holds')} hold, "
-        f"{pairs.count('holds with a limit')} hold with a limit, {pairs.count('fails')} fail. Of their parts "
+        f"{pairs.count('holds with a limit')} hold with a limit, {pairs.count('fails')} fail; {unsure} of them in "
+        f"fewer than {SURE:.0%} of resamples of the seeds. Of their parts "
         f"{sum(found.is_sure for found in evidence.contradictions)} contradict the theory."
+    )
+
+
+def repeat_words(evidence: Evidence) -> str:
+    """How much of the verdicts was luck of search and seeds, by the sweeps that were run again."""
+    pairs = [
+        (first.verdict, again.verdict)
+        for claim in evidence.claims
+        for first in claim.measured
+        for again in claim.again
+        if first.sweep == again.sweep
+    ]
+    items = [
+        (item.verdict, again.verdict)
+        for claim in evidence.claims
+        for judgement in claim.measured
+        for item in judgement.items
+        if (again := claim.repeat_of(judgement.sweep, item)) and NOT_MEASURED not in (item.verdict, again.verdict)
+    ]
+    same = sum(first == again for first, again in pairs)
+    reversed_ = sum({"holds", "fails"} == set(pair) for pair in items)
+    return (
+        f"Run again with another search and other seeds, {', '.join(evidence.repeats)} comes to the same verdict on "
+        f"{same} of {len(pairs)} claims and on {sum(one == other for one, other in items)} of {len(items)} of their "
+        f"items; {reversed_} hold in one and fail in the other."
     )
 
 
@@ -222,11 +259,13 @@ def _claims_section(evidence: Evidence) -> Section:
     remark = (
         "Thresholds and formulas were written down before the sweeps were run (evidence/claims.toml). In brackets: the "
         "share of 1,000 resamples of the fresh seeds that come to the same verdict (luck of the search is not in it); "
-        "* where leaving out one seed would change it; 3 of 5 where it rests on three of the claim's five items, the "
+        "without which one seed it would be another one; 3 of 5 where it rests on three of the claim's five items, the "
         "others being of optimizers or batch sizes that were not measured; 1 fails where one of them does, though the "
         "claim as a whole does not. A verdict over workloads is the same words where all agree, else on how many of "
         "them it holds without a limit."
     )
+    if evidence.repeats:
+        remark += f" {repeat_words(evidence)}"
     link = '<p class="files"><span>Numbers: <a href="network-claims.csv">CSV</a></span></p>'
     details = "\n".join(map(_details, evidence.claims))
     return Section(
@@ -249,18 +288,13 @@ def _badge(verdict: str) -> Badge:
 def _cell(judgement: Judgement | None) -> Cell:
     if judgement is None:
         return ""
-    if judgement.sureness is None:
-        return _badge(judgement.verdict)
-    rests = "" if judgement.measured == judgement.asked else f", {judgement.measured} of {judgement.asked}"
-    failing = sum(item.verdict == "fails" for item in judgement.items)
-    fails = f", {failing} fail{'s' * (failing == 1)}" if failing else ""
-    return [_badge(judgement.verdict), f"({judgement.sureness:.0%}{'*' * bool(judgement.fragile)}{rests}{fails})"]
+    return [_badge(judgement.verdict), judgement.notes] if judgement.notes else _badge(judgement.verdict)
 
 
 def _details(claim: JudgedClaim) -> str:
     rows = [
-        [judgement.sweep, item.part.replace("_", " "), ", ".join(item.optimizers), _values(item), _badge(item.verdict)]
-        for judgement in claim.judgements
+        [place, item.part.replace("_", " "), ", ".join(item.optimizers), _values(item), _badge(item.verdict)]
+        for place, judgement in _places(claim)
         for item in judgement.items
     ]
     heads = ("Sweep", "Part", "Optimizers", "Found (90% interval)", "Verdict")
@@ -291,14 +325,16 @@ def _contradictions_section(evidence: Evidence) -> Section:
     unsure = [found for found in evidence.contradictions if not found.is_sure]
     remark = (
         "Every part of a claim that fails. Tested on the sweep itself: whether other seeds would say so, whether the "
-        "search ended at its edge or missed what the optimizer contains, and what other targets of the same runs say, "
-        "for which settings were not tuned."
+        "search ended at its edge or missed what the optimizer contains (a search that was too short shows in "
+        "neither), and what other targets of the same runs say, for which settings were not tuned; and where a sweep "
+        "was run again, whether that says so too."
     )
     return Section(
         "contradictions",
         heading,
         f'{_contradictions(heading, sure)}\n<p class="remark">{escape(remark)}</p>\n'
-        f"<h3>Fails, but other seeds might not say so</h3>\n{_contradictions('Fails by chance, maybe', unsure)}",
+        "<h3>Fails, but other seeds or another search might not say so</h3>\n"
+        f"{_contradictions('Fails by chance, maybe', unsure)}",
     )
 
 
@@ -347,7 +383,8 @@ def _outside_section(evidence: Evidence) -> Section:
     outside = evidence.document["outside"]
     remark = (
         f"The fewest steps of the search of {outside['sweep']} with {outside['optimizer']} against those that Shallue "
-        f"et al. (2018) published, the best of 100 trials. It holds {outside['holds']}. {outside['reason']}"
+        f"et al. (2018) published, the best of 100 trials. It holds within {outside['within']:.0%}: "
+        f"{outside['reason']}"
     )
     return Section("outside", "Against published steps", f'{table}\n<p class="remark">{escape(remark)}</p>')
 

@@ -33,6 +33,12 @@ class Declared:
     optional: bool
     core_hours: float  # as expected
     result: SweepResult | None
+    again: str = ""  # the sweep that it repeats with other seeds
+
+    @property
+    def begun(self) -> bool:
+        """Whether some cell is complete."""
+        return self.result is not None and self.result.cells_done > 0
 
     @property
     def state(self) -> str:
@@ -56,15 +62,20 @@ class Evidence:
 
     @property
     def measured(self) -> dict[str, SweepResult]:
-        """The sweeps that have at least one complete cell, by name."""
-        found = {sweep.name: sweep.result for sweep in self.sweeps if sweep.result is not None}
-        return {name: result for name, result in found.items() if result.cells_done}
+        """The sweeps that have at least one complete cell, by name; without repeats."""
+        return {sweep.name: sweep.result for sweep in self.sweeps if sweep.result and sweep.begun and not sweep.again}
+
+    @property
+    def repeats(self) -> dict[str, SweepResult]:
+        """The same of sweeps that repeat another one, by the name of that."""
+        return {sweep.again: sweep.result for sweep in self.sweeps if sweep.result and sweep.begun and sweep.again}
 
     @cached_property
     def claims(self) -> tuple[JudgedClaim, ...]:
         """Every claim, judged."""
         numbers = {name: Numbers(result) for name, result in self.measured.items()}
-        claims = [judge_claim(claim, numbers) for claim in self.document["claims"]]
+        repeats = {name: Numbers(result) for name, result in self.repeats.items()}
+        claims = [judge_claim(claim, numbers, repeats) for claim in self.document["claims"]]
         return tuple(
             claim if claim.parts else replace(claim, judgements=self._on_curvature(claim.name)) for claim in claims
         )
@@ -101,6 +112,7 @@ def read_evidence(folder: Path) -> Evidence:
             optional=sweep.get("if_time_is_left", False),
             core_hours=float(sweep["core_hours"]),
             result=read_sweep(store) if (store := folder / f"{sweep['name']}.sqlite").exists() else None,
+            again=sweep.get("again", ""),
         )
         for sweep in documents[DECLARATIONS]["sweeps"]
     )
