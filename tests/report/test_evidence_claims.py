@@ -20,9 +20,10 @@ from batchlens.report._evidence.figures import averaging_ratio_data, side_by_sid
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
 from batchlens.report._evidence.judging import Item, Judgement, claim_codes, judge_claim, judge_item, part_codes
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, draw_seeds, mean_of_seeds, percentiles
-from batchlens.report._evidence.page import claims_data, plan_network_panels, repeat_words
+from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
+from batchlens.report._evidence.sections import claims_data, repeat_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves

@@ -9,8 +9,9 @@ from platform import python_version
 import pandas as pd
 
 from batchlens import __version__
-from batchlens.report._evidence.page import claims_data, network_sections, plan_network_panels, summary_words
+from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.reading import Evidence
+from batchlens.report._evidence.sections import claims_data, network_sections, summary_words
 from batchlens.report._page.folder import draw_panel, staged, write_panel
 from batchlens.report._page.frame import claims_section, frame_page, summarise
 from batchlens.report._page.numbers import csv_of, frame_of

@@ -1,157 +1,22 @@
-"""The networks' part of the page: figures of every sweep, verdicts, critical batch sizes, and what it all cost."""
+"""What the page says of networks: verdicts, what contradicts the theory, critical batch sizes, and what it all cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
 import pandas as pd
 
 from batchlens.report._evidence.contradictions import SURE, Contradiction
-from batchlens.report._evidence.figures import (
-    averaging_ratio_data,
-    draw_averaging_ratio,
-    draw_predicted,
-    draw_side_by_side,
-    side_by_side_data,
-)
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
-from batchlens.report._evidence.predictions import predicted_data, prediction_rows
+from batchlens.report._evidence.predictions import prediction_rows
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
 from batchlens.report._page.frame import Badge, Cell, Section, render_table
 from batchlens.report._page.numbers import frame_of
-from batchlens.report._page.records import NOT_MEASURED, PanelPlan
-from batchlens.report._sweep import figures, thresholds
-from batchlens.report._sweep.page import target_words
+from batchlens.report._page.records import NOT_MEASURED
 from batchlens.report._theory.study import Study
-from batchlens.sweep.results import SweepResult
 
-PART = "Networks"
 _KINDS = {"holds": "holds", "holds with a limit": "limit", "fails": "fails", NOT_MEASURED: "missing"}
-_FIRST = 12  # the number of the networks' first figure
-
-
-def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[PanelPlan[Any], pd.DataFrame]]:
-    """The figures for which there are numbers, each with its numbers."""
-    if not evidence.measured:
-        return
-    together = PanelPlan[Any](
-        str(_FIRST),
-        "Theory and networks",
-        "figures 3 and 5",
-        "Steps against batch size, each in units of SGD's own critical batch size and fewest steps, so that all "
-        "pictures have the same axes; networks with 90% intervals. In theory Adam is preconditioning with power 0.5 "
-        "and K-FAC with 0.75. Measured again by: make evidence INTO=again.",
-        "networks",
-        lambda _: side_by_side_data(study, evidence.measured),
-        draw_side_by_side,
-        part=PART,
-    )
-    yield together, together.data(None)
-    for number, (name, sweep) in enumerate(evidence.measured.items(), start=_FIRST + 1):
-        plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}))
-        shown = [(plan, plan.data(sweep)) for plan in plans]
-        for letter, (plan, frame) in zip("abcdefghij", [pair for pair in shown if len(pair[1])], strict=False):
-            yield replace(plan, number=f"{number}{letter}"), frame
-
-
-def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list[PanelPlan[SweepResult]]:
-    """Of one sweep; averaged optimizers have a figure of their own."""
-    optimizers, target = sweep.declaration.optimizers, target_words(sweep.declaration)
-    again = f" Measured again by: make evidence SWEEP={name} INTO=again."
-    part = f"{PART}: {sweep.declaration.workload}"
-    return [
-        PanelPlan(
-            "",
-            f"Steps to {target}",
-            "figure 5" if sweep.declaration.target_on == "validation" else "figure 8",
-            "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals. Dotted: "
-            "perfect scaling. Triangles: critical batch sizes by fit." + again,
-            f"{name}-steps",
-            figures.plain_steps_data,
-            partial(figures.draw_sweep_steps, optimizers=optimizers),
-            part=part,
-        ),
-        PanelPlan(
-            "",
-            "Predicted from one run",
-            "",
-            "Lines with 90% bands are predicted from one run with plain SGD (cross) and what was measured on it; stars "
-            "are what the sweep measured. Triangles: predicted critical batch sizes. SGD, momentum and K-FAC are "
-            f"drawn, others are in the numbers. Again by: make predictions SWEEP={name}.",
-            f"{name}-predicted",
-            partial(predicted_data, prediction),
-            draw_predicted,
-            part=part,
-        ),
-        PanelPlan(
-            "",
-            "With and without averaging",
-            "figure 6",
-            "An exponential moving average of the weights (dashed) and the weights themselves (solid), each with its "
-            "own best settings; 90% intervals. Dotted: perfect scaling. Triangles: critical batch sizes by fit."
-            + again,
-            f"{name}-averaged-steps",
-            figures.averaging_data,
-            partial(figures.draw_sweep_steps, optimizers=optimizers),
-            part=part,
-        ),
-        PanelPlan(
-            "",
-            "What averaging saves",
-            "figure 6",
-            "Steps of the chosen average of the weights over those of the plain winner, paired by fresh seed, with 90% "
-            "intervals from resampling the seeds: below 1 averaging saves steps." + again,
-            f"{name}-averaging",
-            averaging_ratio_data,
-            partial(draw_averaging_ratio, optimizers=optimizers),
-            part=part,
-        ),
-        PanelPlan(
-            "",
-            "Best learning rates",
-            "figure 7",
-            "Of the chosen settings; a choice is known to a factor of 1.3 or so, as optima are flat. K-FAC's is known "
-            "to less: where its KL clip sets the length of a step, the rate hardly matters." + again,
-            f"{name}-rates",
-            figures.sweep_rates_data,
-            partial(figures.draw_sweep_rates, optimizers=optimizers, column="learning_rate"),
-            part=part,
-        ),
-        PanelPlan(
-            "",
-            "Best effective learning rates",
-            "figure 7",
-            "Learning rates of the chosen settings divided by 1 - momentum where momentum adds gradients up." + again,
-            f"{name}-rates",
-            figures.sweep_rates_data,
-            partial(figures.draw_sweep_rates, optimizers=optimizers),
-            part=part,
-        ),
-        PanelPlan(
-            "",
-            "Measured on the other set",
-            "figure 8",
-            "Steps of the same runs to a target on the other set; settings were tuned for the main target." + again,
-            f"{name}-other-set",
-            thresholds.other_set_data,
-            partial(thresholds.draw_other_set, optimizers=optimizers),
-            part=part,
-        ),
-        PanelPlan(
-            "",
-            "Easier and harder targets",
-            "appendix E",
-            "The same runs, other thresholds: momentum (solid) and SGD (dashed). Only the main target was tuned for."
-            + again,
-            f"{name}-thresholds",
-            thresholds.thresholds_data,
-            thresholds.draw_thresholds,
-            part=part,
-        ),
-    ]
 
 
 def network_sections(study: Study, evidence: Evidence) -> list[Section]:
