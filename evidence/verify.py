@@ -5,16 +5,18 @@
 
 On the kind of processor and the version of torch that measured a run its steps must be the same to the bit. Elsewhere
 bits may differ; there each run should lie where one more seed of its cell lies with a probability of 90%, and 7 of 10
-must.
+must. What came out is kept in verified.json, which `batchlens reproduce` shows.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ from evidence.run import HERE, read_sweeps, say, store_of
 
 # Which share of runs must lie within their range on another machine: fewer do so in 1 of 80 samples of ten.
 ENOUGH = 0.7
+VERIFIED = HERE / "verified.json"
 
 
 class Repeated(NamedTuple):
@@ -99,6 +102,19 @@ def problem_of(repeated: Sequence[Repeated]) -> str:
     return "" if sum(run.close for run in others) >= ENOUGH * len(others) else "Too few lie within their range."
 
 
+def keep(name: str, repeated: Sequence[Repeated], path: Path = VERIFIED) -> None:
+    """Notes what came out, in place of what was noted of that sweep before."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept[name] = {
+        "runs": len(repeated),
+        "like_here": sum(run.here for run in repeated),
+        "same": sum(run.here and run.same for run in repeated),
+        "close": sum(not run.here and run.close for run in repeated),
+        "machine": digest.machine(),
+    }
+    path.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sweeps = {sweep["name"]: sweep for sweep in read_sweeps()}
@@ -122,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(f"{len(others)} were measured on another processor: {sum(others)} lie within the range of one more seed")
     if problem := problem_of(repeated):
         sys.exit(problem)
+    keep(asked.sweep, repeated)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What evidence/ declares, and whether training is still what its stores were measured with."""
 
 import ast
+import json
 import math
 import tomllib
 from dataclasses import replace
@@ -174,7 +175,7 @@ def test_pages_have_the_table_of_the_stores() -> None:
         assert table.shown_in(path.read_text(encoding="utf-8")) == expected, "python -m evidence.table --write"
 
 
-def test_a_repeated_run_is_held_to_its_bits_here_and_to_its_cell_elsewhere() -> None:
+def test_a_repeated_run_is_held_to_its_bits_here_and_to_its_cell_elsewhere(tmp_path: Path) -> None:
     sampled = verify.sample(bl.read_sweep(digest.HERE / "digits.sqlite"), 10)
     assert len(sampled) == 10
     again = [verify.Repeated(trial, trial.interpolated, verify.one_more(reports), False) for trial, reports in sampled]
@@ -187,6 +188,13 @@ def test_a_repeated_run_is_held_to_its_bits_here_and_to_its_cell_elsewhere() -> 
     assert verify.problem_of(off)
     assert not verify.problem_of([*off[:3], *again[3:]])
     assert verify.problem_of([*off[:4], *again[4:]])
+    verify.keep("digits", [run._replace(here=True) for run in again], tmp_path / "verified.json")
+    verify.keep("other", shaken[:3], tmp_path / "verified.json")
+    kept = json.loads((tmp_path / "verified.json").read_text(encoding="utf-8"))
+    assert {name: (found["runs"], found["like_here"], found["same"]) for name, found in kept.items()} == {
+        "digits": (10, 10, 10),
+        "other": (3, 0, 0),
+    }
 
 
 def test_bits_are_compared_on_the_processor_that_measured_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -406,6 +406,9 @@ def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:
     heads, rows = cost_rows(evidence)
     assert [row[:2] for row in rows] == [["digits", "complete"], ["mnist (only if time is left)", "not run"]]
     assert len(heads) == len(rows[0])
+    repeated = {"digits": {"runs": 10, "like_here": 7, "same": 7, "close": 2}}
+    ((*_, words), _) = cost_rows(replace(evidence, verified=repeated))[1]
+    assert words == "7 of 7 the same to the bit; 2 of 3 within the range of one more seed"
     heads, rows = critical_rows(study, evidence)
     assert heads[:2] == ("Optimizer", "digits")
     places = {row[0]: int(row[2].partition(" ")[0]) for row in rows}

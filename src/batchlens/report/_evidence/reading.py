@@ -2,7 +2,7 @@
 
 Sweeps are NAME.sqlite; what was measured of curvature is curvature/WORKLOAD.json; what one run predicted of a sweep is
 predictions/NAME.json, a document as `batchlens predict --json` prints it; likely reasons of what contradicts the theory
-are in remarks.toml, where there is one.
+are in remarks.toml, where there is one, and what came out when runs were repeated in verified.json.
 """
 
 import json
@@ -21,7 +21,7 @@ from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement, jud
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.sweep.results import SweepResult, read_sweep
 
-DECLARATIONS, CLAIMS, REMARKS = "declarations.toml", "claims.toml", "remarks.toml"
+DECLARATIONS, CLAIMS, REMARKS, VERIFIED = "declarations.toml", "claims.toml", "remarks.toml", "verified.json"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Evidence:
     curvature: tuple[Measurement, ...] = ()
     predictions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     remarks: tuple[Mapping[str, Any], ...] = ()
+    verified: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of a sweep, how runs of it came out again
 
     @property
     def measured(self) -> dict[str, SweepResult]:
@@ -119,7 +120,8 @@ def read_evidence(folder: Path) -> Evidence:
     curvature = tuple(map(read_measurement, sorted((folder / "curvature").glob("*.json"))))
     predictions = {path.stem: _read_json(path) for path in sorted((folder / "predictions").glob("*.json"))}
     remarks = tuple(_read_toml(folder / REMARKS)["remarks"]) if (folder / REMARKS).exists() else ()
-    return Evidence(folder, sweeps, documents[CLAIMS], curvature, predictions, remarks)
+    verified = _read_json(folder / VERIFIED) if (folder / VERIFIED).exists() else {}
+    return Evidence(folder, sweeps, documents[CLAIMS], curvature, predictions, remarks, verified)
 
 
 def _read_toml(path: Path) -> Mapping[str, Any]:

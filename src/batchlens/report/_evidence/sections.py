@@ -259,6 +259,7 @@ def _costs_section(evidence: Evidence) -> Section:
     table = render_table("What was run", "costs", heads, rows)
     remark = (
         "What the time did not allow stays declared and is shown as missing. make evidence goes on with it. The paper "
-        "runs every trial to its budget, and searches again for averaged weights."
+        "runs every trial to its budget, and searches again for averaged weights. Runs that report were repeated by "
+        "python -m evidence.verify SWEEP: those of another kind of processor cannot be the same to the bit."
     )
     return Section("network-costs", "What was run", f'{table}\n<p class="remark">{remark}</p>')

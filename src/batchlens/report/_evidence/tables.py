@@ -1,6 +1,7 @@
 """Tables of networks: critical batch sizes beside the theory's, and what the sweeps cost and saved."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._evidence.reading import Evidence
@@ -115,10 +116,21 @@ def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
                 "" if result is None else f"{result.seconds / 3600:.2f}",
                 "" if result is None else f"{_share(result.steps_saved, result):.0%}",
                 "" if result is None else f"{_share(_steps_shared(result), result):.0%}",
+                _verified_words(evidence.verified.get(sweep.name)),
             ]
         )
     saved = ("Steps saved by racing, at most", "Steps saved by averaging in the same runs")
-    return ("Sweep", "State", "Runs", "Core-hours expected", "Core-hours spent", *saved), rows
+    heads = ("Sweep", "State", "Runs", "Core-hours expected", "Core-hours spent", *saved, "Runs repeated")
+    return heads, rows
+
+
+def _verified_words(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    here, elsewhere = found["like_here"], found["runs"] - found["like_here"]
+    bits = f"{found['same']} of {here} the same to the bit" if here else ""
+    ranges = f"{found['close']} of {elsewhere} within the range of one more seed" if elsewhere else ""
+    return "; ".join(filter(None, (bits, ranges)))
 
 
 def _share(saved: int, sweep: SweepResult) -> float:
