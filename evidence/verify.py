@@ -70,7 +70,7 @@ def sample(sweep: bl.SweepResult, runs: int) -> list[tuple[Trial, Sequence[Trial
 
 
 def repeat(declaration: Declaration, sampled: Sequence[tuple[Trial, Sequence[Trial]]]) -> Iterator[Repeated]:
-    """Every run again, up to its main target."""
+    """Every run again, looking for all its targets: which are looked for decides what is read, and so the last bit."""
     for trial, reports in sampled:
         record = bl.train(
             declaration.workload,
@@ -82,6 +82,7 @@ def repeat(declaration: Declaration, sampled: Sequence[tuple[Trial, Sequence[Tri
             max_steps=max(trial.steps_taken, 1),
             target=declaration.target,
             target_on=declaration.target_on,
+            also_targets=list(declaration.also_targets),
             threads=1,
         )
         yield Repeated(trial, record.steps_interpolated, one_more(reports), measured_here(trial))
