@@ -1,43 +1,103 @@
-"""Critical batch sizes of every network that was measured, as README.md and docs/evidence.md show them.
+"""What was found on networks, as README.md and docs/evidence.md show it: tables that follow from the stores.
 
-python -m evidence.table            prints the table
-python -m evidence.table --write    puts it into both
+python -m evidence.table            prints them
+python -m evidence.table --write    puts them into both pages, each where its name stands
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from textwrap import fill
 
-from batchlens.report._evidence.reading import read_evidence
-from batchlens.report._evidence.tables import critical_rows
+from batchlens.report._evidence.judging import Judgement
+from batchlens.report._evidence.reading import Evidence, read_evidence
+from batchlens.report._evidence.sections import places, repeat_words, summary_words, values_words
+from batchlens.report._evidence.tables import cost_rows, critical_rows
 from batchlens.report._theory.study import Study
 from evidence.run import HERE
 
 PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "evidence.md")
-_BEGIN, _END = "<!-- python -m evidence.table --write -->\n\n", "\n\n<!-- end of the table -->"
 
 
-def render() -> str:
-    """The table in Markdown."""
-    heads, rows = critical_rows(Study.of_power_law(), read_evidence(HERE))
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def critical(evidence: Evidence) -> str:
+    """Critical batch sizes, optimizer by network."""
+    return _table(*critical_rows(Study.of_power_law(), evidence))
 
 
-def shown_in(page: str) -> str:
-    """The table that a page has."""
-    return page.partition(_BEGIN)[2].partition(_END)[0]
+def verdicts(evidence: Evidence) -> str:
+    """How many claims hold, and which on which network."""
+    found = {claim.sentence: dict(places(claim)) for claim in evidence.claims}
+    names = list(dict.fromkeys(name for of_claim in found.values() for name, one in of_claim.items() if one.measured))
+    rows = [[sentence, *(_words(of_claim.get(name)) for name in names)] for sentence, of_claim in found.items()]
+    sentences = [summary_words(evidence), *([repeat_words(evidence)] if evidence.repeats else [])]
+    return "\n\n".join([*(fill(sentence, 120) for sentence in sentences), _table(("The paper says", *names), rows)])
+
+
+def contradictions(evidence: Evidence) -> str:
+    """Every part of a claim that fails, those that are sure first."""
+    rows = [
+        [
+            entry.sweep,
+            entry.claim.sentence,
+            ", ".join(entry.item.optimizers),
+            values_words(entry.item),
+            "" if entry.item.sureness is None else f"{entry.item.sureness:.0%}",
+            "" if entry.again is None else entry.again.verdict,
+            "yes" if entry.is_sure else "may be chance",
+        ]
+        for entry in sorted(evidence.contradictions, key=lambda entry: not entry.is_sure)
+    ]
+    heads = ("Network", "Fails", "Optimizers", "Found (90% interval)", "Of resamples", "Again", "A contradiction")
+    return _table(heads, rows)
+
+
+def costs(evidence: Evidence) -> str:
+    """What the sweeps cost and saved."""
+    return _table(*cost_rows(evidence))
+
+
+BLOCKS: dict[str, Callable[[Evidence], str]] = {
+    function.__name__: function for function in (critical, verdicts, contradictions, costs)
+}
+
+
+def _words(found: Judgement | None) -> str:
+    return "" if found is None else f"{found.verdict} {found.notes}".rstrip()
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *rows))
+
+
+def marks(name: str) -> tuple[str, str]:
+    """Between which a page has a block."""
+    return f"<!-- python -m evidence.table --write: {name} -->", f"<!-- end of {name} -->"
+
+
+def put_into(page: str, evidence: Evidence) -> str:
+    """A page with every block that it has marks of written anew."""
+    for name, block in BLOCKS.items():
+        begin, end = marks(name)
+        if begin in page:
+            before, after = page.index(begin), page.index(end)
+            page = f"{page[:before]}{begin}\n\n{block(evidence)}\n\n{page[after:]}"
+    return page
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="into README.md and docs/evidence.md")
-    table = render()
-    print(table)
-    for path in PAGES if parser.parse_args(arguments).write else ():
-        page = path.read_text(encoding="utf-8")
-        path.write_text(page.replace(f"{_BEGIN}{shown_in(page)}{_END}", f"{_BEGIN}{table}{_END}"), encoding="utf-8")
+    write, evidence = parser.parse_args(arguments).write, read_evidence(HERE)
+    if not write:
+        print("\n\n".join(block(evidence) for block in BLOCKS.values()))
+    for path in PAGES if write else ():
+        _write(path, evidence)
+
+
+def _write(path: Path, evidence: Evidence) -> None:
+    path.write_text(put_into(path.read_text(encoding="utf-8"), evidence), encoding="utf-8")
 
 
 if __name__ == "__main__":

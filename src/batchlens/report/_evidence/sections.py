@@ -53,13 +53,13 @@ def claims_data(evidence: Evidence) -> pd.DataFrame:
             "cells": " ".join(f"{optimizer}@{size}" for optimizer, size in item.cells),
         }
         for claim in evidence.claims
-        for place, judgement in _places(claim)
+        for place, judgement in places(claim)
         for item in judgement.items
         for quantity, found in [*item.values.items(), *([] if item.values else [("", (None, None, None))])]
     )
 
 
-def _places(claim: JudgedClaim) -> Iterator[tuple[str, Judgement]]:
+def places(claim: JudgedClaim) -> Iterator[tuple[str, Judgement]]:
     """Its verdicts with the sweep of each, those of repeats after the ones that they repeat."""
     for judgement in claim.judgements:
         yield judgement.sweep, judgement
@@ -72,13 +72,14 @@ def summary_words(evidence: Evidence) -> str:
     """How many claims hold on networks, in a sentence."""
     judged = [claim for claim in evidence.claims if claim.measured]
     pairs = [entry.verdict for claim in judged for entry in claim.measured]
+    failing = pairs.count("fails")
     unsure = sum(entry.sureness is not None and entry.sureness < SURE for claim in judged for entry in claim.measured)
     workloads = len({entry.sweep for claim in judged for entry in claim.measured})
     return (
         f"On networks: {len(judged)} of {len(evidence.claims)} claims measured, each on up to {workloads} workload"
         f"{'s' * (workloads != 1)}; of {len(pairs)} verdicts {pairs.count('holds')} hold, "
-        f"{pairs.count('holds with a limit')} hold with a limit, {pairs.count('fails')} fail; {unsure} of them in "
-        f"fewer than {SURE:.0%} of resamples of the seeds. Of their parts "
+        f"{pairs.count('holds with a limit')} hold with a limit, {failing} fail{'s' * (failing == 1)}; {unsure} of "
+        f"them in fewer than {SURE:.0%} of resamples of the seeds. Of their parts "
         f"{sum(found.is_sure for found in evidence.contradictions)} contradict the theory."
     )
 
@@ -158,8 +159,8 @@ def _cell(judgement: Judgement | None) -> Cell:
 
 def _details(claim: JudgedClaim) -> str:
     rows = [
-        [place, item.part.replace("_", " "), ", ".join(item.optimizers), _values(item), _badge(item.verdict)]
-        for place, judgement in _places(claim)
+        [place, item.part.replace("_", " "), ", ".join(item.optimizers), values_words(item), _badge(item.verdict)]
+        for place, judgement in places(claim)
         for item in judgement.items
     ]
     heads = ("Sweep", "Part", "Optimizers", "Found (90% interval)", "Verdict")
@@ -179,7 +180,8 @@ def _formulas(part: Any) -> str:
     return ", ".join(f"{name} = {formula}" for name, formula in part["quantities"].items())
 
 
-def _values(item: Item) -> str:
+def values_words(item: Item) -> str:
+    """What was found of an item."""
     told = [f"{name} {found}" for name, found in item.values.items()]
     return ", ".join([*told, item.reason] if item.reason else told)
 
@@ -209,7 +211,7 @@ def _contradictions(label: str, found: Sequence[Contradiction]) -> str:
             entry.sweep,
             entry.claim.sentence,
             ", ".join(entry.item.optimizers),
-            _values(entry.item),
+            values_words(entry.item),
             "; ".join(entry.tested),
             entry.remark or "not known",
         ]
