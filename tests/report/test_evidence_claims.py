@@ -19,7 +19,7 @@ from batchlens.report._evidence.contradictions import find_contradictions
 from batchlens.report._evidence.figures import averaging_ratio_data, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
 from batchlens.report._evidence.judging import Item, Judgement, claim_codes, judge_claim, judge_item, part_codes
-from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, draw_seeds, mean_of_seeds, percentiles
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, mean_of_seeds, percentiles
 from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
@@ -312,14 +312,14 @@ def test_a_missed_seed_may_be_far_off(sweep: bl.SweepResult) -> None:
     assert (item.verdict, item.reason) == ("not measured", "a seed missed its target")
 
 
-def test_intervals_of_few_seeds_are_students() -> None:
-    """90% intervals of the mean of five normal numbers hold it in 90% of cases."""
+@pytest.mark.parametrize("unknown", [0, 30])
+def test_intervals_of_few_seeds_are_students(unknown: int) -> None:
+    """90% intervals of the mean of five normal numbers hold it in 90% of cases, also where other cells have more."""
     random = np.random.default_rng(0)
-    draws = draw_seeds(5, 400)
     held = 0
     for _ in range(1000):
-        means = mean_of_seeds(random.standard_normal(5), draws)
-        low, high = percentiles(means, 5)
+        means = mean_of_seeds(np.append(random.standard_normal(5), [np.nan] * unknown), 400)
+        low, high = percentiles(means, 5 + unknown)
         held += low <= 0.0 <= high
     assert held / 1000 == pytest.approx(0.9, abs=0.03)
 

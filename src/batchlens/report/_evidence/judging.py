@@ -143,8 +143,8 @@ def _judge(name: str, parts: Sequence[Mapping[str, Any]], numbers: Numbers | Non
     for part in parts:
         judged = [judge_item(part, item, numbers) for item in part["over"] if _is_swept(item, numbers)]
         items += [item for item, _ in judged]
-        codes.append(part_codes([code for _, code in judged], len(numbers.draws)))
-    found = claim_codes(codes, len(numbers.draws))
+        codes.append(part_codes([code for _, code in judged], numbers.draws))
+    found = claim_codes(codes, numbers.draws)
     first, last = 1 + np.arange(2) * numbers.seeds
     fragile = tuple(int(seed) + 1 for seed in np.flatnonzero(found[first:last] != found[0]))
     sureness = _sureness(found, numbers.seeds)
@@ -175,7 +175,7 @@ def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Number
         if numbers.rests_on_a_miss:
             found.append(_try(part, item, numbers.later, ()))
     except NotMeasuredError as missing:
-        unknown = np.full(len(numbers.draws), _UNKNOWN)
+        unknown = np.full(numbers.draws, _UNKNOWN)
         return Item(part["name"], optimizers, {}, NOT_MEASURED, str(missing)), unknown
     every = np.stack([codes for _, codes in found])
     codes = np.where((every == every[0]).all(axis=0), every[0], _UNKNOWN)

@@ -1,14 +1,14 @@
 """What the formulas of claims are made of: the numbers of one sweep, for its seeds as they are and for resamples.
 
 Every number is an array with an entry per draw of the fresh seeds.  The first draw has each seed once, the next ones
-leave out one seed each, the rest are resamples.  Seeds are drawn once for all cells, so that pairs stay pairs.
+leave out one seed each, the rest are resamples.  Cells with as many seeds share their draws, so that pairs stay pairs.
 Resampled means lie too close to the mean, the more so the fewer seeds there are: they are moved away from it until 90%
 of them lie where Student's interval does.
 """
 
 import math
 from collections.abc import Callable, Collection
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,12 @@ class NotMeasuredError(Exception):
     """A number that the sweep does not have, or not yet; the message says why."""
 
 
+@lru_cache(maxsize=64)
 def draw_seeds(seeds: int, resamples: int = RESAMPLES) -> FloatArray:
-    """How often every seed counts, a row per draw.
-
-    >>> draw_seeds(2, 0).tolist()
-    [[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
-    """
-    drawn = np.random.default_rng(0).multinomial(seeds, [1 / seeds] * seeds, size=resamples)
-    return np.concatenate([np.ones((1, seeds)), 1.0 - np.eye(seeds), drawn])
+    """How often each of so many seeds counts, a row per resample."""
+    drawn: FloatArray = np.random.default_rng(0).multinomial(seeds, [1 / seeds] * seeds, size=resamples).astype(float)
+    drawn.flags.writeable = False  # it is kept
+    return drawn
 
 
 class Numbers:
@@ -67,12 +65,17 @@ class Numbers:
         self.seeds = max(
             (_place(trial.key.repeat) + 1 for cell in sweep.cells for trial in cell.result.repeats), default=1
         )
-        self.draws = draw_seeds(self.seeds, resamples)
+        self.resamples = resamples
         self._guided = Guided(sweep.declaration, ())
         self._steps: dict[tuple[str, str, int], FloatArray] = {}
         self._critical: dict[str, tuple[FloatArray, FloatArray]] = {}
         self.used: set[tuple[str, int]] = set()
         self._missed: set[tuple[str, int]] = set()
+
+    @property
+    def draws(self) -> int:
+        """All seeds, all but each one, and the resamples."""
+        return 1 + self.seeds + self.resamples
 
     @property
     def rests_on_a_miss(self) -> bool:
@@ -82,7 +85,7 @@ class Numbers:
     @cached_property
     def later(self) -> "Numbers":
         """The same, with seeds that missed their target far off."""
-        return Numbers(self.sweep, len(self.draws) - 1 - self.seeds, self.main, _FAR_OFF)
+        return Numbers(self.sweep, self.resamples, self.main, _FAR_OFF)
 
     def names(self, far: Collection[str] = ()) -> dict[str, Any]:
         """What a formula may name; a bounded critical batch size of optimizers in `far` is as far off as can be."""
@@ -130,9 +133,9 @@ class Numbers:
         rate = self._cell(optimizer, batch_size).effective_learning_rate
         if rate is None:
             raise NotMeasuredError(f"{optimizer} at {batch_size:,} has no learning rate")
-        away = np.zeros(len(self.draws))
+        away = np.zeros(self.draws)
         random = np.random.default_rng([batch_size, *optimizer.encode()])
-        away[1 + self.seeds :] = _RATE_SCATTER * random.standard_normal(len(away) - 1 - self.seeds)
+        away[1 + self.seeds :] = _RATE_SCATTER * random.standard_normal(self.resamples)
         rates: FloatArray = rate * np.exp(away)
         return rates
 
@@ -220,19 +223,21 @@ class Numbers:
         known = np.isfinite(logs)
         if known.sum() < LEAST_REACHED:
             raise NotMeasuredError(f"{what} share fewer than {LEAST_REACHED} seeds")
-        means: FloatArray = np.exp(mean_of_seeds(logs, self.draws))
+        means: FloatArray = np.exp(mean_of_seeds(logs, self.resamples))
         return means
 
 
-def mean_of_seeds(values: FloatArray, draws: FloatArray) -> FloatArray:
-    """In every draw: of all seeds that are known, of all but one, and of resamples, which are widened."""
-    known = np.isfinite(values)
-    weights = draws[:, known]
-    with np.errstate(invalid="ignore"):
-        means: FloatArray = weights @ values[known] / weights.sum(axis=1)
-    resampled = slice(1 + len(values), None)
-    means[resampled] = means[0] + _widening(int(known.sum())) * (means[resampled] - means[0])
-    return means
+def mean_of_seeds(values: FloatArray, resamples: int) -> FloatArray:
+    """In every draw: of all seeds that are known, of all but one, and of resamples, which are widened.
+
+    >>> mean_of_seeds(np.array([1.0, 2.0, 6.0, np.nan]), 0).tolist()
+    [3.0, 4.0, 3.5, 1.5, 3.0]
+    """
+    own = values[np.isfinite(values)]
+    seeds, mean = len(own), own.mean()
+    without = np.where(np.isfinite(values), (own.sum() - values) / (seeds - 1), mean)
+    resampled = draw_seeds(seeds, resamples) @ own / seeds
+    return np.concatenate([[mean], without, mean + _widening(seeds) * (resampled - mean)])
 
 
 def _widening(seeds: int) -> float:
