@@ -258,7 +258,7 @@ def _outside_section(evidence: Evidence) -> Section:
 
 def _costs_section(evidence: Evidence) -> Section:
     heads, rows = cost_rows(evidence)
-    table = render_table("What was run", "costs", heads, rows)
+    table = render_table("What was run", "costs words", heads, rows)
     remark = (
         "What the time did not allow stays declared and is shown as missing. make evidence goes on with it. The paper "
         "runs every trial to its budget, and searches again for averaged weights. Runs that report were repeated by "
