@@ -554,7 +554,7 @@ def interrupt_a_kernel(_: object) -> NoReturn:
     "interruption",
     [
         interrupt,
-        pytest.param(interrupt_a_kernel),
+        pytest.param(interrupt_a_kernel, marks=pytest.mark.slow),
     ],
 )
 def test_ctrl_c_at_any_moment(

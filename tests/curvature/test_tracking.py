@@ -182,6 +182,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
 # The command line --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_measures_and_writes_file_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, page = tmp_path / "digits.json", tmp_path / "page"
     command = f"measure digits --set learning_rate=0.5 --steps 0,4 --examples 60 --out {file} --page {page}"

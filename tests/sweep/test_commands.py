@@ -165,7 +165,7 @@ def test_missing_torch_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupted_sweep_says_what_is_kept(number: signal.Signals, tmp_path: Path) -> None:
     terminal, end = os.openpty()
     path, shown = tmp_path / "sweep.sqlite", ""

@@ -46,6 +46,7 @@ DIGITS = bl.find_workload("digits")
 MADE_HERE = replace(DIGITS, name="made here", model=small_mlp)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_an_object_is_that_of_its_name(tmp_path: Path) -> None:
     by_name = bl.run_sweep("digits", ["sgd"], **SMALL, store=tmp_path / "name", workers=1)  # type: ignore[arg-type]
     found = bl.find_workload("digits")
