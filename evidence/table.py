@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from batchlens.report._evidence.judging import Judgement
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.sections import places, repeat_words, summary_words, values_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows
@@ -30,7 +29,10 @@ def verdicts(evidence: Evidence) -> str:
     """How many claims hold, and which on which network."""
     found = {claim.sentence: dict(places(claim)) for claim in evidence.claims}
     names = list(dict.fromkeys(name for of_claim in found.values() for name, one in of_claim.items() if one.measured))
-    rows = [[sentence, *(_words(of_claim.get(name)) for name in names)] for sentence, of_claim in found.items()]
+    rows = [
+        [sentence, *(of_claim[name].words if name in of_claim else "" for name in names)]
+        for sentence, of_claim in found.items()
+    ]
     sentences = [summary_words(evidence), *([repeat_words(evidence)] if evidence.repeats else [])]
     return "\n\n".join([*(fill(sentence, 120) for sentence in sentences), _table(("The paper says", *names), rows)])
 
@@ -61,10 +63,6 @@ def costs(evidence: Evidence) -> str:
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
     function.__name__: function for function in (critical, verdicts, contradictions, costs)
 }
-
-
-def _words(found: Judgement | None) -> str:
-    return "" if found is None else f"{found.verdict} {found.notes}".rstrip()
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -43,7 +43,7 @@ class NetworkVerdicts(SphinxDirective):  # type: ignore[misc]
         sweeps = list(dict.fromkeys(found.sweep for claim in claims for found in claim.measured))
         rows = []
         for claim in claims:
-            verdicts = {found.sweep: f"{found.verdict} {found.notes}".rstrip() for found in claim.measured}
+            verdicts = {found.sweep: found.words for found in claim.measured}
             rows.append((claim.sentence, *(verdicts.get(sweep, "not measured") for sweep in sweeps)))
         return [table_of(("The paper says", *sweeps), rows)]
 

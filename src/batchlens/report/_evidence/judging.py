@@ -77,6 +77,11 @@ class Judgement:
             notes.append(f"{failing} fail{'s' * (failing == 1)}")
         return f"({', '.join(notes)})"
 
+    @property
+    def words(self) -> str:
+        """The verdict with its notes."""
+        return f"{self.verdict} {self.notes}".rstrip()
+
 
 @dataclass(frozen=True)
 class JudgedClaim:
