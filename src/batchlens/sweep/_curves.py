@@ -5,6 +5,7 @@ and takes the best.  The best of fewer distinct trials can only be slower, so an
 found.  One of a critical batch size is widened to what was found, where the percentiles leave that out.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -22,6 +23,7 @@ from batchlens.scaling._resampling import FittedCurve, Prediction
 from batchlens.scaling.curve import CriticalBatchSize, ScalingCurve
 from batchlens.sweep._cells import CellResult
 from batchlens.sweep._declaration import Declaration
+from batchlens.sweep._reporting import most_steps, seed_steps
 
 RESAMPLES = 1000
 
@@ -65,14 +67,26 @@ class MeasuredCell:
 
     @property
     def effective_learning_rate(self) -> float | None:
-        """learning_rate / (1 - momentum) where momentum adds gradients up, else the learning rate.
+        """The winner's; None where there is none, or where it is not known."""
+        return effective_rate(self.result.cell.optimizer, self.settings)
 
-        None where there is no winner, or where the store does not say the momentum because it was not searched.
-        """
-        rate, momentum = self.settings.get("learning_rate"), self.settings.get("momentum")
-        if rate is None or OPTIMIZERS[base_of(self.result.cell.optimizer)].momentum != "adds":
-            return rate
-        return None if momentum is None else rate / (1 - momentum)
+    @property
+    def good_settings(self) -> list[Mapping[str, float]]:
+        """The winner's, and those of trials that took no more steps than one more seed of it might."""
+        most = None if self.result.reported is None else most_steps(self.result.repeats)
+        as_good = [] if most is None else [run for run in self.result.members if (seed_steps(run) or math.inf) <= most]
+        return [self.settings, *(run.settings for run in as_good)]
+
+
+def effective_rate(optimizer: str, settings: Mapping[str, float]) -> float | None:
+    """learning_rate / (1 - momentum) where momentum adds gradients up, else the learning rate.
+
+    None where there is no rate, or where it is not said what the momentum is, because it was not searched.
+    """
+    rate, momentum = settings.get("learning_rate"), settings.get("momentum")
+    if rate is None or OPTIMIZERS[base_of(optimizer)].momentum != "adds":
+        return rate
+    return None if momentum is None else rate / (1 - momentum)
 
 
 @dataclass(frozen=True)

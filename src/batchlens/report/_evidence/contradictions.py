@@ -56,7 +56,7 @@ def _tests(claim: JudgedClaim, item: Item, again: Item | None, sweep: SweepResul
     (part,) = (part for part in claim.parts if part["name"] == item.part)
     formulas = " ".join(part["quantities"].values())
     if item.sureness is not None:
-        what = "Choice of rates, as it is assumed to scatter" if "rate" in formulas else "Seeds"
+        what = "Choice of rates, as it is taken to scatter" if "rate" in formulas else "Seeds"
         yield f"{what}: it fails in {item.sureness:.0%} of resamples"
     if again is not None:
         yield f"Search and seeds again: it {_words(again)}"

@@ -90,12 +90,19 @@ def draw_side_by_side(ax: Axes, data: pd.DataFrame) -> None:
     limits = {"relative_batch_size": sizes, "relative_steps": _limits(shown["relative_steps"])}
     for small, place in zip(axes, places, strict=False):
         _draw_place(small, place, data[data["place"] == place], limits)
-    for unused in axes[len(places) :]:
+    for above, unused in zip(axes[len(places) - columns :], axes[len(places) :], strict=False):
+        above.tick_params(labelbottom=True)
         unused.remove()
-    handles, labels = axes[min(len(places), len(axes)) - 1].get_legend_handles_labels()
-    axes[0].legend(handles, labels, fontsize=8, frameon=False)
+    _draw_legend(list(axes[: len(places)]))
     figure.supxlabel("batch size over the critical batch size of SGD", fontsize=10)
     figure.supylabel("steps over the fewest of SGD", fontsize=10)
+
+
+def _draw_legend(axes: Sequence[Axes]) -> None:
+    """In the first picture, of all that some picture has; as networks are drawn, where they are."""
+    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    labels = sorted(found, key=lambda label: (*_DRAWN, label).index(label))
+    axes[0].legend([found[label] for label in labels], labels, fontsize=8, frameon=False)
 
 
 def _limits(values: "pd.Series[Any]") -> tuple[float, float]:

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 
 from batchlens._arrays import FloatArray
+from batchlens.optimizers import base_of
 from batchlens.report._evidence.formulas import FUNCTIONS
 from batchlens.scaling._critical import END_WIDTH, read_curves
 from batchlens.sweep._curves import MeasuredCell
@@ -28,8 +29,8 @@ LEAST_REACHED = 3
 _HALF_WIDTH = 8.0
 _PLURALS = {"end": "ends", "half": "halves"}
 _ROUNDING = 1e-9
-# By how much the chosen learning rate of a cell is taken to scatter, in its logarithm (claims.toml).
-_RATE_SCATTER = 0.25
+# By how much the chosen learning rate of a cell is taken to scatter, in its logarithm, and K-FAC's (claims.toml).
+_RATE_SCATTER, _KFAC_RATE_SCATTER = 0.25, 1.0
 # How many times the steps that it was given a seed may need that missed its target.
 _FAR_OFF = 100.0
 # Where a bounded critical batch size may lie, instead of at its bound.
@@ -129,13 +130,17 @@ class Numbers:
         return self._critical[optimizer][far]
 
     def rate(self, optimizer: str, batch_size: int) -> FloatArray:
-        """The effective learning rate of the chosen setting; resamples scatter as choices are taken to."""
-        rate = self._cell(optimizer, batch_size).effective_learning_rate
+        """The effective learning rate of the chosen setting, the rate itself where momentum was not searched.
+
+        Resamples scatter as choices are taken to.
+        """
+        cell = self._cell(optimizer, batch_size)
+        rate = cell.effective_learning_rate or cell.settings.get("learning_rate")
         if rate is None:
             raise NotMeasuredError(f"{optimizer} at {batch_size:,} has no learning rate")
         away = np.zeros(self.draws)
         random = np.random.default_rng([batch_size, *optimizer.encode()])
-        away[1 + self.seeds :] = _RATE_SCATTER * random.standard_normal(self.resamples)
+        away[1 + self.seeds :] = rate_scatter(optimizer) * random.standard_normal(self.resamples)
         rates: FloatArray = rate * np.exp(away)
         return rates
 
@@ -225,6 +230,15 @@ class Numbers:
             raise NotMeasuredError(f"{what} share fewer than {LEAST_REACHED} seeds")
         means: FloatArray = np.exp(mean_of_seeds(logs, self.resamples))
         return means
+
+
+def rate_scatter(optimizer: str) -> float:
+    """Of the choice that a search makes, in the logarithm of the effective learning rate.
+
+    >>> rate_scatter("momentum+ema"), rate_scatter("kfac_no_momentum")
+    (0.25, 1.0)
+    """
+    return _KFAC_RATE_SCATTER if base_of(optimizer).startswith("kfac") else _RATE_SCATTER
 
 
 def mean_of_seeds(values: FloatArray, resamples: int) -> FloatArray:

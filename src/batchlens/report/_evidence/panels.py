@@ -106,8 +106,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             "Best learning rates",
             "figure 7",
-            "Of the chosen settings; a choice is known to a factor of 1.3 or so, as optima are flat. K-FAC's is known "
-            "to less: where its KL clip sets the length of a step, the rate hardly matters." + again,
+            "Of the chosen settings. Bars: rates of all tries that fresh seeds cannot tell from the chosen one, as "
+            "optima are flat; flattest for K-FAC, where its KL clip sets the length of a step." + again,
             f"{name}-rates",
             figures.sweep_rates_data,
             partial(figures.draw_sweep_rates, optimizers=optimizers, column="learning_rate"),
@@ -117,7 +117,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             "Best effective learning rates",
             "figure 7",
-            "Learning rates of the chosen settings divided by 1 - momentum where momentum adds gradients up." + again,
+            "Learning rates of the chosen settings divided by 1 - momentum where momentum adds gradients up; bars as "
+            "before." + again,
             f"{name}-rates",
             figures.sweep_rates_data,
             partial(figures.draw_sweep_rates, optimizers=optimizers),

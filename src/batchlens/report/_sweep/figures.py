@@ -22,7 +22,7 @@ from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._page.numbers import frame_of, groups, known_rows, rows_of
 from batchlens.scaling._critical import DEFINITIONS
 from batchlens.scaling._figure import draw_steps, draw_times, steps_rows, time_rows
-from batchlens.sweep._curves import MeasuredCurve
+from batchlens.sweep._curves import MeasuredCurve, effective_rate
 from batchlens.sweep.results import SweepResult
 
 # The best of n trials is drawn where the chance that it is known to reach the target is at least this.
@@ -169,38 +169,57 @@ def averaging_words(data: pd.DataFrame) -> str:
 def sweep_rates_data(sweep: SweepResult) -> pd.DataFrame:
     """The winners' learning rates, for the optimizers that have winners.
 
-    Effective ones are learning_rate / (1 - momentum) where momentum adds up.
+    Effective ones are learning_rate / (1 - momentum) where momentum adds up.  From low to high are those of trials that
+    fresh seeds cannot tell from the winner.
     """
     return frame_of(
         {
             "optimizer": curve.optimizer,
             "batch_size": cell.batch_size,
             "learning_rate": cell.settings.get("learning_rate"),
+            **_range("learning_rate", [settings.get("learning_rate") for settings in cell.good_settings]),
             "momentum": cell.settings.get("momentum"),
             "effective_learning_rate": cell.effective_learning_rate,
+            **_range(
+                "effective_learning_rate",
+                [effective_rate(curve.optimizer, settings) for settings in cell.good_settings],
+            ),
             "near_edge": " ".join(f"{edge.setting}:{edge.side}" for edge in cell.result.edges),
             "complete": cell.result.complete,
         }
         for curve in sweep.measured
         for cell in curve.cells
-        if any(other.effective_learning_rate for other in curve.cells)
+        if any("learning_rate" in other.settings for other in curve.cells)
     )
+
+
+def _range(name: str, rates: Sequence[float | None]) -> dict[str, float | None]:
+    """The lowest and the highest, where there are several."""
+    known = [rate for rate in rates if rate is not None]
+    several = len(known) > 1
+    return {f"{name}_low": min(known) if several else None, f"{name}_high": max(known) if several else None}
 
 
 def draw_sweep_rates(
     ax: Axes, data: pd.DataFrame, optimizers: Sequence[str], column: str = "effective_learning_rate"
 ) -> None:
     """Learning rate against batch size; ringed where a setting is near an end of its range."""
-    log_axis(ax, data[column], column.replace("_", " "))
-    batch_axis(ax, data["batch_size"])
+    data = data.rename(columns={f"{column}_low": "low", f"{column}_high": "high"})
+    sizes, data = data["batch_size"], data[data.groupby("optimizer")[column].transform("count") > 0]
+    shown = list(dict.fromkeys(data["optimizer"]))
+    log_axis(ax, [*data[column], *data["low"], *data["high"]], column.replace("_", " "))
+    batch_axis(ax, sizes)
+    hold_batch_sizes(ax, sizes)
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        x, y = part["batch_size"], part[column]
+        shift = _shift(shown.index(optimizer), len(shown), sorted(set(part["batch_size"])))
+        x, y = part["batch_size"] * shift, part[column]
         lines.append(Line(x, y, _label(optimizer, part), colour, style, marker))
+        draw_intervals(ax, part, colour, shift)
         ringed = part[part[column].notna() & (part["near_edge"] != "")]
         for size, rate in zip(ringed["batch_size"], ringed[column], strict=True):
-            ax.plot(size, rate, "o", color=colour, markerfacecolor="none", markersize=9)
+            ax.plot(size * shift, rate, "o", color=colour, markerfacecolor="none", markersize=9)
     draw_lines(ax, lines)
 
 

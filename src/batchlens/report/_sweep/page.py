@@ -153,6 +153,7 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
             "figure 7",
             "The winners' learning rate, divided by 1 - momentum where momentum adds gradients up (momentum, nesterov, "
             "kfac); Adam's and Muon's momentum is a mean of gradients and leaves the rate as it is. "
+            "Bars: rates of all tries that fresh seeds cannot tell from the winner, where there are some. "
             f"{words['edges']}",
             "learning-rates",
             figures.sweep_rates_data,
