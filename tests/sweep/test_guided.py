@@ -384,7 +384,8 @@ def test_a_seed_that_misses_ends_the_search_for_precision() -> None:
     kept = finish(declaration, World(steps))
     (result,) = guided_results(declaration, kept)
     assert (len(result.repeats), result.complete) == (LEAST_SEEDS, True)
-    assert result.flags == (f"1 of {LEAST_SEEDS} seeds did not reach the target",)
+    given_up = "1 given up at 4 times the fewest steps"
+    assert result.flags == (f"1 of {LEAST_SEEDS} seeds did not reach the target, {given_up}",)
     assert result.reported is not None
     assert result.reported.interval is not None
     assert result.reported.interval.high is None
@@ -420,6 +421,20 @@ def test_endless_seeds_go_to_the_widest_interval() -> None:
     more = make_queue(declaration, kept, endless=True)
     tasks = [more.take() for _ in range(4)]
     assert len({task.key for task in tasks if task is not None}) == 4
+
+
+def test_endless_seeds_go_on_where_one_has_missed_the_target() -> None:
+    """Four times the fewest steps, at which it is given up, are far from what the others take."""
+
+    def steps(key: Key, settings: dict[str, float], seed: int) -> float:
+        missed = key.batch_size == 8 and key.repeat == CHOOSING + 1
+        return 1e9 if missed else steps_of(key, settings, seed, noise=0.02)
+
+    declaration = make_declaration(("sgd",), trials=8, seeds=3)
+    kept = drive(make_queue(declaration, endless=True), World(steps), most=2 * (8 + 6 + 3) + 20)
+    guided = Guided(declaration, kept)
+    counts = {cell.batch_size: len(guided.reports(cell)) for cell in declaration.cells}
+    assert counts[8] >= 20 > 4 >= counts[64]
 
 
 def test_endless_seeds_wait_until_nothing_else_is_open() -> None:
@@ -479,7 +494,7 @@ def test_fresh_seeds_that_all_miss_are_no_result() -> None:
         for result in guided_results(declaration, finish(declaration, World(steps))):
             assert result.complete
             assert (result.winner, result.reported) == (None, None)
-            assert result.flags == ("3 of 3 seeds did not reach the target",)
+            assert result.flags == ("3 of 3 seeds did not reach the target, 3 given up at 4 times the fewest steps",)
 
 
 def test_what_is_slower_than_what_it_contains_is_flagged() -> None:

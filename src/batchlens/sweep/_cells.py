@@ -13,7 +13,7 @@ from batchlens._arrays import FloatArray
 from batchlens.optimizers import contained_in
 from batchlens.scaling._intervals import Interval
 from batchlens.sweep._declaration import Cell, Declaration
-from batchlens.sweep._guided import FINALIST, Guided
+from batchlens.sweep._guided import FINALIST, PATIENCE, Guided
 from batchlens.sweep._guiding import DEFAULTS
 from batchlens.sweep._reporting import interval_of, mean_steps, seed_steps, steps_interval
 from batchlens.sweep._search import EDGE, Edge, Search, counted, group, ranked
@@ -278,8 +278,10 @@ def _guided_flags(
         flags.append("no trial reached the target")
     if failed := [trial for trial in trials if trial.status == "failed"]:
         flags.append(f"{len(failed)} trials failed, the first with: {failed[0].reason}")
-    if missed := sum(trial.steps is None for trial in reports):
-        flags.append(f"{missed} of {len(reports)} seeds did not reach the target")
+    if missed := [trial for trial in reports if trial.steps is None]:
+        given_up = sum(trial.status == "pruned" for trial in missed)
+        cut = f", {given_up} given up at {PATIENCE['report']:g} times the fewest steps" if given_up else ""
+        flags.append(f"{len(missed)} of {len(reports)} seeds did not reach the target{cut}")
     return flags
 
 

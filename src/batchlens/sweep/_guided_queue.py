@@ -22,7 +22,7 @@ from batchlens.sweep._guided import (
 )
 from batchlens.sweep._guiding import Ranked, Seen, best_guess, propose
 from batchlens.sweep._points import run_seed, unit_point
-from batchlens.sweep._reporting import half_width
+from batchlens.sweep._reporting import least_half_width
 from batchlens.sweep._search import Box, Generation
 from batchlens.sweep._trial import Key, Task, Trial
 from batchlens.training._averages import settings_named
@@ -165,7 +165,7 @@ class GuidedQueue:
         for cell in self._cells if self.endless else ():
             reports = self.guided.reports(cell)
             running = [key for key in self.running if key.cell == cell]
-            width, count = half_width(reports), len(reports) + len(running)
+            width, count = least_half_width(reports), len(reports) + len(running)
             if width is not None and count < MOST_SEEDS:
                 taken = {trial.key for trial in reports}.union(running)
                 key = reports[0].key._replace(repeat=CHOOSING + 1)

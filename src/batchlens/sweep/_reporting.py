@@ -42,6 +42,11 @@ def half_width(reports: Sequence[Trial]) -> float | None:
     return None if len(reports) < 2 or has_missed(reports) else _spread(log_steps(reports))
 
 
+def least_half_width(reports: Sequence[Trial]) -> float | None:
+    """The same, and where a seed missed the target, what it is if that took no longer than it was given."""
+    return None if len(reports) < 2 else _spread(log_steps(reports))
+
+
 def interval_of(logs: Sequence[float]) -> Interval | None:
     """Of the geometric mean of steps whose logarithms these are."""
     if len(logs) < 2:
