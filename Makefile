@@ -17,7 +17,7 @@ help: ## Print this help
 
 setup: $(VENV)/.dev ## Prepare .venv for development
 
-reproduce: $(VENV)/.core ## Reproduce the theory's results (core dependencies only)
+reproduce: $(VENV)/.core ## Theory and networks of the paper on one page (core dependencies only)
 	$(BIN)/batchlens reproduce
 
 evidence: $(VENV)/.dev ## Measure what is missing of evidence/, for hours (SWEEP=digits WORKERS=2 TIME_BUDGET=3600)

@@ -47,7 +47,7 @@ def contradictions(evidence: Evidence) -> str:
             values_words(entry.item),
             "" if entry.item.sureness is None else f"{entry.item.sureness:.0%}",
             "" if entry.again is None else entry.again.verdict,
-            "yes" if entry.is_sure else "may be chance",
+            entry.words,
         ]
         for entry in sorted(evidence.contradictions, key=lambda entry: not entry.is_sure)
     ]

@@ -137,9 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     others = [run.close for run in repeated if not run.here]
     if others:
         say(f"{len(others)} were measured on another processor: {sum(others)} lie within the range of one more seed")
+    keep(asked.sweep, repeated)
     if problem := problem_of(repeated):
         sys.exit(problem)
-    keep(asked.sweep, repeated)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import tomllib
 from dataclasses import replace
@@ -21,7 +22,15 @@ from batchlens.report._evidence import numbers as numbers_module
 from batchlens.report._evidence.contradictions import find_contradictions
 from batchlens.report._evidence.figures import averaging_ratio_data, draw_side_by_side, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
-from batchlens.report._evidence.judging import Item, Judgement, claim_codes, judge_claim, judge_item, part_codes
+from batchlens.report._evidence.judging import (
+    Item,
+    Judgement,
+    claim_codes,
+    judge_claim,
+    judge_item,
+    part_codes,
+    rests_on_as_much,
+)
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, mean_of_seeds, percentiles, rate_scatter
 from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows
@@ -316,6 +325,21 @@ def test_a_missed_seed_may_be_far_off(sweep: bl.SweepResult) -> None:
     assert (item.verdict, item.reason) == ("not measured", "a seed missed its target")
 
 
+def test_where_a_seed_missed_what_averaging_saves_is_open_above(sweep: bl.SweepResult) -> None:
+    frame = averaging_ratio_data(sweep)
+    row = frame[(frame["optimizer"] == "kfac") & (frame["batch_size"] == 512)].iloc[0]
+    numbers = Numbers(sweep)
+    _, high = percentiles(numbers.paired("kfac+ema", "kfac", 512), numbers.seeds)
+    assert row["high"] > 2 * high
+
+
+def test_a_resample_that_decides_less_comes_to_another_verdict() -> None:
+    """What the seeds as they are leave open does not count."""
+    decided, never, sometimes = np.array([[2, 2, 2], [-1, 1, -1], [1, 1, -1]])
+    assert rests_on_as_much([decided, never], 3).tolist() == [True, True, True]
+    assert rests_on_as_much([decided, sometimes], 3).tolist() == [True, True, False]
+
+
 @pytest.mark.parametrize("unknown", [0, 30])
 def test_intervals_of_few_seeds_are_students(unknown: int) -> None:
     """90% intervals of the mean of five normal numbers hold it in 90% of cases, also where other cells have more."""
@@ -417,7 +441,11 @@ def test_a_sweep_that_repeats_another_is_no_workload_and_is_held_against_it(fold
     assert {claim.again[0].sweep for claim in found.claims if claim.again} == {"digits"}
     assert {len(claim.measured) for claim in found.claims if claim.again} == {0, 1}  # one asks for another target
     assert "digits, again" in set(claims_data(found)["sweep"])
-    assert "Run again with another search and other seeds, digits comes to the same verdict on" in repeat_words(found)
+    words = repeat_words(found)
+    assert "Run again with another search and other seeds, digits comes to the same verdict on" in words
+    counts = re.search(r"Of (\d+) critical batch sizes with an interval the second .* first one's in (\d+):", words)
+    assert counts
+    assert 0 < int(counts[2]) < int(counts[1])  # one has more seeds
     contradictions = {
         (entry.claim.name, entry.item.optimizers): (entry.is_sure, entry.again) for entry in found.contradictions
     }

@@ -30,7 +30,18 @@ class Contradiction(NamedTuple):
     def is_sure(self) -> bool:
         """Whether other seeds and another search would say so too; what was measured once is taken as it is."""
         sure = self.item.sureness is None or self.item.sureness >= SURE
-        return sure and (self.again is None or self.again.verdict == _FAILS)
+        return sure and (self.again is None or self._fails_again)
+
+    @property
+    def words(self) -> str:
+        """Whether it is one."""
+        if not self.is_sure:
+            return "may be chance, though it fails in both" if self._fails_again else "may be chance"
+        return "measured once" if self.item.sureness is None else "yes"
+
+    @property
+    def _fails_again(self) -> bool:
+        return self.again is not None and self.again.verdict == _FAILS
 
 
 def find_contradictions(

@@ -15,11 +15,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of
 from batchlens.optimizers import averaged
-from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percentiles
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
 from batchlens.report._evidence.tables import IN_THEORY
 from batchlens.report._page.numbers import frame_of, groups
 from batchlens.report._prediction.figures import draw_steps
-from batchlens.report._sweep.figures import draw_intervals
+from batchlens.report._sweep.figures import draw_intervals, shifts_of
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import reached
 from batchlens.scaling._hyperbola import fit_curves
@@ -36,6 +36,8 @@ _RELATIVE = {"relative_batch_size": "batch_size", "relative_low": "low", "relati
 _SIZE = (3.4, 3.0)
 # Ticks of averaged over plain steps.
 _RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5)
+# How many times beyond the ratios themselves their intervals are drawn.
+_BEYOND = 1.5
 
 
 def side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
@@ -140,33 +142,38 @@ def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:
 
 
 def averaging_ratio_data(sweep: SweepResult) -> pd.DataFrame:
-    """Averaged over plain steps, paired by seed, of the optimizers that were swept both ways."""
+    """Averaged over plain steps, paired by seed, of the optimizers that were swept both ways.
+
+    Where a seed missed the target, the interval has all that may be.
+    """
     numbers, names = Numbers(sweep), sweep.declaration.optimizers
     rows = []
     for name in (name for name in names if averaged(name) in names and averaged(name) != name):
         for size in numbers.batch_sizes:
             try:
-                ratio = numbers.paired(averaged(name), name, size)
+                ratios = [found.paired(averaged(name), name, size) for found in (numbers, numbers.later)]
             except NotMeasuredError:
                 continue
-            low, high = percentiles(ratio, numbers.seeds)
-            rows.append({"optimizer": name, "batch_size": size, "ratio": float(ratio[0]), "low": low, "high": high})
+            low, high = widest(ratios, numbers.seeds)
+            rows.append({"optimizer": name, "batch_size": size, "ratio": float(ratios[0][0]), "low": low, "high": high})
     return frame_of(rows)
 
 
 def draw_averaging_ratio(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """Ratios against batch size, one line per optimizer."""
     log_axis(ax, [*data["ratio"], 1.0], "averaged over plain steps")
-    ax.set_ylim(min(data["ratio"].min(), 1.0) / 1.15, max(data["ratio"].max(), 1.0) * 1.15)
+    least, most = min(data["ratio"].min(), 1.0), max(data["ratio"].max(), 1.0)
+    ax.set_ylim(max(data["low"].min(), least / _BEYOND) / 1.05, min(data["high"].max(), most * _BEYOND) * 1.05)
     ax.yaxis.set_major_locator(FixedLocator(_RATIOS))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
     ax.axhline(1.0, color="#888888", linewidth=1.0)
+    shifts = shifts_of(data)
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        lines.append(Line(part["batch_size"], part["ratio"], optimizer, colour, style, marker))
-        ax.vlines(part["batch_size"], part["low"], part["high"], color=colour, linewidth=1.0)
+        lines.append(Line(part["batch_size"] * shifts[optimizer], part["ratio"], optimizer, colour, style, marker))
+        draw_intervals(ax, part, colour, shifts[optimizer])
     draw_lines(ax, lines)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from batchlens._arrays import FloatArray
 from batchlens.report._evidence.formulas import evaluate
-from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, percentiles
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
 from batchlens.report._page.records import NOT_MEASURED, Verdict
 
 Codes = npt.NDArray[np.int64]  # of verdicts, one per draw of the seeds
@@ -145,15 +145,24 @@ def _judge(name: str, parts: Sequence[Mapping[str, Any]], numbers: Numbers | Non
         return Judgement(name, NOT_MEASURED, None, (), (), asked)
     items: list[Item] = []
     codes: list[Codes] = []
+    every: list[Codes] = []
     for part in parts:
         judged = [judge_item(part, item, numbers) for item in part["over"] if _is_swept(item, numbers)]
         items += [item for item, _ in judged]
+        every += [code for _, code in judged]
         codes.append(part_codes([code for _, code in judged], numbers.draws))
     found = claim_codes(codes, numbers.draws)
     first, last = 1 + np.arange(2) * numbers.seeds
     fragile = tuple(int(seed) + 1 for seed in np.flatnonzero(found[first:last] != found[0]))
-    sureness = _sureness(found, numbers.seeds)
+    sureness = _sureness(np.where(rests_on_as_much(every, numbers.draws), found, _UNKNOWN), numbers.seeds)
     return Judgement(name, _VERDICTS[int(found[0])], sureness, () if sureness is None else fragile, tuple(items), asked)
+
+
+def rests_on_as_much(items: Sequence[Codes], draws: int) -> npt.NDArray[np.bool_]:
+    """In which draws every item is decided that the seeds as they are decide; fewer make another verdict of it."""
+    decided = np.array(items, dtype=np.int64).reshape(len(items), draws) != _UNKNOWN
+    found: npt.NDArray[np.bool_] = (decided | ~decided[:, :1]).all(axis=0)
+    return found
 
 
 def _sureness(codes: Codes, seeds: int) -> float | None:
@@ -195,9 +204,7 @@ def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Number
 
 
 def _value(ways: Sequence[FloatArray], seeds: int) -> Value:
-    """A number and its interval, from the lowest to the highest where bounds leave open what it is."""
-    ends = np.array([percentiles(array, seeds) for array in ways])
-    return Value(float(ways[0][0]), float(ends[:, 0].min()), float(ends[:, 1].max()))
+    return Value(float(ways[0][0]), *widest(ways, seeds))
 
 
 def _try(

@@ -7,7 +7,7 @@ of them lie where Student's interval does.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -275,3 +275,9 @@ def percentiles(values: FloatArray, seeds: int, level: float = 0.9) -> tuple[flo
         return math.nan, math.nan
     low, high = np.nanquantile(resampled, [(1 - level) / 2, (1 + level) / 2], method="nearest")  # some are infinite
     return float(low), float(high)
+
+
+def widest(ways: Sequence[FloatArray], seeds: int) -> tuple[float, float]:
+    """The interval of a number, from the lowest to the highest where misses or bounds leave open what it is."""
+    ends = np.array([percentiles(values, seeds) for values in ways])
+    return float(ends[:, 0].min()), float(ends[:, 1].max())

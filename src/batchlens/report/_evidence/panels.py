@@ -61,7 +61,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             f"Steps to {target}",
             "figure 5" if sweep.declaration.target_on == "validation" else "figure 8",
             "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals. Dotted: "
-            "perfect scaling. Triangles: critical batch sizes by fit." + again,
+            "perfect scaling. Triangles: critical batch sizes by fit, where they are no bounds. Marks at one batch "
+            "size are drawn side by side." + again,
             f"{name}-steps",
             figures.plain_steps_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),
@@ -84,8 +85,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "With and without averaging",
             "figure 6",
             "An exponential moving average of the weights (dashed) and the weights themselves (solid), each with its "
-            "own best settings; 90% intervals. Dotted: perfect scaling. Triangles: critical batch sizes by fit."
-            + again,
+            "own best settings; 90% intervals. Dotted: perfect scaling. Triangles: critical batch sizes by fit, where "
+            "they are no bounds." + again,
             f"{name}-averaged-steps",
             figures.averaging_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),
@@ -96,7 +97,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "What averaging saves",
             "figure 6",
             "Steps of the chosen average of the weights over those of the plain winner, paired by fresh seed, with 90% "
-            "intervals from resampling the seeds: below 1 averaging saves steps." + again,
+            "intervals from resampling the seeds: below 1 averaging saves steps. Where a seed missed the target, a bar "
+            "may leave the picture." + again,
             f"{name}-averaging",
             averaging_ratio_data,
             partial(draw_averaging_ratio, optimizers=optimizers),
@@ -127,8 +129,9 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
         PanelPlan(
             "",
             "Measured on the other set",
-            "figure 8",
-            "Steps of the same runs to a target on the other set; settings were tuned for the main target." + again,
+            "figure 8" if sweep.declaration.target_on == "validation" else "figure 5",
+            "Steps of the same runs to a target on the other set; settings were tuned for the main target. A gap: too "
+            "few seeds met it." + again,
             f"{name}-other-set",
             thresholds.other_set_data,
             partial(thresholds.draw_other_set, optimizers=optimizers),

@@ -15,6 +15,7 @@ from batchlens.report._page.frame import Badge, Cell, Section, render_table
 from batchlens.report._page.numbers import frame_of
 from batchlens.report._page.records import NOT_MEASURED
 from batchlens.report._theory.study import Study
+from batchlens.scaling._critical import DEFINITIONS
 
 _KINDS = {"holds": "holds", "holds with a limit": "limit", "fails": "fails", NOT_MEASURED: "missing"}
 
@@ -45,6 +46,7 @@ def claims_data(evidence: Evidence) -> pd.DataFrame:
             "part": item.part,
             "optimizers": " ".join(item.optimizers),
             "part_verdict": item.verdict,
+            "part_sureness": item.sureness,
             "quantity": quantity,
             "value": found[0],
             "low": found[1],
@@ -69,18 +71,29 @@ def places(claim: JudgedClaim) -> Iterator[tuple[str, Judgement]]:
 
 
 def summary_words(evidence: Evidence) -> str:
-    """How many claims hold on networks, in a sentence."""
-    judged = [claim for claim in evidence.claims if claim.measured]
-    pairs = [entry.verdict for claim in judged for entry in claim.measured]
-    failing = pairs.count("fails")
-    unsure = sum(entry.sureness is not None and entry.sureness < SURE for claim in judged for entry in claim.measured)
-    workloads = len({entry.sweep for claim in judged for entry in claim.measured})
+    """How many claims hold on networks, in sentences: those about training, and those about curvature."""
+    kinds = {
+        "training": [claim for claim in evidence.claims if claim.parts],
+        "curvature": [claim for claim in evidence.claims if not claim.parts],
+    }
+    told = " ".join(_count_words(about, claims) for about, claims in kinds.items() if claims)
+    against = sum(found.is_sure for found in evidence.contradictions)
+    return f"On networks: {told} Of their parts {against} contradict the theory."
+
+
+def _count_words(about: str, claims: Sequence[JudgedClaim]) -> str:
+    entries = [entry for claim in claims for entry in claim.measured]
+    verdicts = [entry.verdict for entry in entries]
+    counts = [len({entry.sweep for entry in claim.measured}) for claim in claims]
+    sure = [entry.verdict for entry in entries if entry.sureness is not None and entry.sureness >= SURE]
+    resampled = any(entry.sureness is not None for entry in entries)
+    in_brackets = f" ({sure.count('holds')} of them in {SURE:.0%} of resamples of the seeds)" if resampled else ""
+    limited = f" ({sure.count('holds with a limit')})" if resampled else ""
+    failing = verdicts.count("fails")
     return (
-        f"On networks: {len(judged)} of {len(evidence.claims)} claims measured, each on up to {workloads} workload"
-        f"{'s' * (workloads != 1)}; of {len(pairs)} verdicts {pairs.count('holds')} hold, "
-        f"{pairs.count('holds with a limit')} hold with a limit, {failing} fail{'s' * (failing == 1)}; {unsure} of "
-        f"them in fewer than {SURE:.0%} of resamples of the seeds. Of their parts "
-        f"{sum(found.is_sure for found in evidence.contradictions)} contradict the theory."
+        f"{sum(map(bool, counts))} of {len(claims)} claims about {about} measured, on {min(counts)} to {max(counts)} "
+        f"networks; of {len(verdicts)} verdicts {verdicts.count('holds')} hold{in_brackets}, "
+        f"{verdicts.count('holds with a limit')} hold with a limit{limited}, {failing} fail{'s' * (failing == 1)}."
     )
 
 
@@ -105,7 +118,25 @@ def repeat_words(evidence: Evidence) -> str:
     return (
         f"Run again with another search and other seeds, {', '.join(evidence.repeats)} comes to the same verdict on "
         f"{same} of {len(pairs)} claims and on {sum(one == other for one, other in items)} of {len(items)} of their "
-        f"items; {reversed_} hold in one and fail in the other."
+        f"items; {reversed_} hold in one and fail in the other. {_critical_repeat_words(evidence)}"
+    )
+
+
+def _critical_repeat_words(evidence: Evidence) -> str:
+    """How far the critical batch sizes of repeats lie apart, and how often the first interval has the second one."""
+    fit = DEFINITIONS.index("fit")
+    closed, held = 0, 0
+    for name, again in evidence.repeats.items():
+        second = {curve.optimizer: curve.estimates[fit].critical_batch_size for curve in again.measured}
+        for curve in evidence.measured[name].measured:
+            ends, other = curve.estimates[fit].interval, second.get(curve.optimizer)
+            if ends is None or other is None or ends.low is None or ends.high is None or other.value is None:
+                continue
+            closed += 1
+            held += other.relation == "=" and ends.low <= other.value <= ends.high
+    return (
+        f"Of {closed} critical batch sizes with an interval the second lies within the first one's in {held}: "
+        "intervals have the luck of the seeds, not that of the search."
     )
 
 

@@ -115,7 +115,7 @@ def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
                 f"{sweep.core_hours:g}",
                 "" if result is None else f"{result.seconds / 3600:.2f}",
                 "" if result is None else f"{_share(result.steps_saved, result):.0%}",
-                "" if result is None else f"{_share(_steps_shared(result), result):.0%}",
+                _averaging_words(result),
                 _verified_words(evidence.verified.get(sweep.name)),
             ]
         )
@@ -131,6 +131,13 @@ def _verified_words(found: Mapping[str, Any] | None) -> str:
     bits = f"{found['same']} of {here} the same to the bit" if here else ""
     ranges = f"{found['close']} of {elsewhere} within the range of one more seed" if elsewhere else ""
     return "; ".join(filter(None, (bits, ranges)))
+
+
+def _averaging_words(result: SweepResult | None) -> str:
+    """What averaging in the same runs saved, where a sweep has averages."""
+    if result is None or not any(map(is_averaged, result.declaration.optimizers)):
+        return ""
+    return f"{_share(_steps_shared(result), result):.0%}"
 
 
 def _share(saved: int, sweep: SweepResult) -> float:

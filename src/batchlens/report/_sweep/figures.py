@@ -59,7 +59,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
 
     Dotted is perfect scaling; a mark at the lower edge is the critical batch size of the line of its colour.
     """
-    shown = list(dict.fromkeys(data["optimizer"]))
+    shifts = shifts_of(data)
     missed = data[data["status"] == "not_reached"]
     steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
     batch_axis(ax, data["batch_size"])
@@ -70,7 +70,7 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         reached = part["steps"].notna().any()
-        shift = _shift(shown.index(optimizer), len(shown), sorted(set(part["batch_size"])))
+        shift = shifts[optimizer]
         if reached:
             sizes = part["batch_size"] * shift
             lines.append(Line(sizes, part["steps"], _label(optimizer, part), colour, style, marker))
@@ -206,14 +206,14 @@ def draw_sweep_rates(
     """Learning rate against batch size; ringed where a setting is near an end of its range."""
     data = data.rename(columns={f"{column}_low": "low", f"{column}_high": "high"})
     sizes, data = data["batch_size"], data[data.groupby("optimizer")[column].transform("count") > 0]
-    shown = list(dict.fromkeys(data["optimizer"]))
+    shifts = shifts_of(data)
     log_axis(ax, [*data[column], *data["low"], *data["high"]], column.replace("_", " "))
     batch_axis(ax, sizes)
     hold_batch_sizes(ax, sizes)
     lines = []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        shift = _shift(shown.index(optimizer), len(shown), sorted(set(part["batch_size"])))
+        shift = shifts[optimizer]
         x, y = part["batch_size"] * shift, part[column]
         lines.append(Line(x, y, _label(optimizer, part), colour, style, marker))
         draw_intervals(ax, part, colour, shift)
@@ -308,8 +308,12 @@ def _label(optimizer: str, part: pd.DataFrame) -> str:
     return optimizer if part["complete"].all() else f"{optimizer} (unfinished)"
 
 
-def _shift(place: int, count: int, sizes: Sequence[int]) -> float:
-    """Moves one of several marks at the same batch size aside, by a hundredth of the axis or less."""
+def shifts_of(data: pd.DataFrame) -> dict[str, float]:
+    """By which the marks of each optimizer are moved aside, so that bars at one batch size can be told apart.
+
+    By a hundredth of the axis each, all together by no more than its margin nor half the way to the next batch size.
+    """
+    names, sizes = list(dict.fromkeys(data["optimizer"])), sorted(set(data["batch_size"]))
     gaps = [math.log(larger / smaller) for smaller, larger in pairwise(sizes)]
-    apart = min(0.01 * sum(gaps), 0.5 * min(gaps) / count) if gaps else 0.0
-    return math.exp(apart * (place - (count - 1) / 2))
+    apart = min(0.01 * sum(gaps), 0.08 * sum(gaps) / len(names), 0.5 * min(gaps) / len(names)) if gaps else 0.0
+    return {name: math.exp(apart * (place - (len(names) - 1) / 2)) for place, name in enumerate(names)}

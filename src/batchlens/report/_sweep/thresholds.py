@@ -1,5 +1,6 @@
 """Other targets, met by the same runs: the effect of the threshold, and of the set that it is measured on."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -18,6 +19,13 @@ _DRAWN = {"sgd": "--", "momentum": "-"}
 
 
 def thresholds_data(sweep: SweepResult) -> pd.DataFrame:
+    """Steps to every target, where a guided sweep has several on the same set."""
+    data = targets_data(sweep)
+    on = [target.partition(" ")[0] for target in data["target"].unique()] if len(data) else []
+    return data if len(on) > len(set(on)) else data[:0]
+
+
+def targets_data(sweep: SweepResult) -> pd.DataFrame:
     """Steps to every target of a guided sweep that has several; settings were tuned for the main one."""
     declaration = sweep.declaration
     if not declaration.also_targets:
@@ -50,16 +58,22 @@ def draw_thresholds(ax: Axes, data: pd.DataFrame) -> None:
     steps_axis(ax, [*shown["steps"], *shown["low"], *shown["high"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
-    targets = easiest_first(shown)
+    sizes, targets = sorted(set(data["batch_size"])), easiest_first(shown)
     labelled: set[str] = set()
     lines = []
     for (optimizer, target), part in groups(shown, "optimizer", "target"):
         label = "" if target in labelled else str(target)
         labelled.add(str(target))
         colour, style = PALETTE[targets.index(target) % len(PALETTE)], _DRAWN.get(optimizer, "-")
-        lines.append(Line(part["batch_size"], part["steps"], label, colour, style, "o"))
+        lines.append(Line(sizes, _steps_at(sizes, part), label, colour, style, "o"))
         draw_intervals(ax, part, colour)
     draw_lines(ax, lines)
+
+
+def _steps_at(sizes: Sequence[int], part: pd.DataFrame) -> Sequence[float]:
+    """NaN, which leaves a gap in a line, where there are none."""
+    known = dict(zip(part["batch_size"], part["steps"], strict=True))
+    return [known.get(size, math.nan) for size in sizes]
 
 
 def easiest_first(data: pd.DataFrame) -> Sequence[str]:
@@ -70,7 +84,7 @@ def easiest_first(data: pd.DataFrame) -> Sequence[str]:
 
 def other_set_data(sweep: SweepResult) -> pd.DataFrame:
     """The targets on the other set than the main one, of the optimizers without averaging."""
-    data = thresholds_data(sweep)
+    data = targets_data(sweep)
     if not len(data):
         return data
     on_training_set = sweep.declaration.target_on != "validation"
@@ -87,10 +101,10 @@ def draw_other_set(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> N
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
     draw_perfect_scaling(ax, shown)
-    lines = []
+    sizes, lines = sorted(set(data["batch_size"])), []
     for (optimizer,), part in groups(shown, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
-        lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
+        lines.append(Line(sizes, _steps_at(sizes, part), optimizer, colour, style, marker))
         draw_intervals(ax, part, colour)
     draw_lines(ax, lines)
     ax.set_title(target, fontsize=10, loc="left")
