@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from batchlens.optimizers import base_of, is_averaged
@@ -27,6 +28,7 @@ PALETTE = (BLUE, RED, GREEN, PURPLE, OCHRE)
 _LABEL_GAP = 0.048
 # How far a logarithmic axis reaches beyond what it shows, as a factor.
 _MARGIN = 1.6
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _OWN_MARKERS = ("D", "P", "^", "v")
 # What a legend takes of the axes: its width, its height without entries, and that of an entry.
 _LEGEND_WIDTH, _LEGEND_MARGIN, _LEGEND_ROW = 0.42, 0.05, 0.065
@@ -150,6 +152,14 @@ def log_axis(ax: Axes, values: "Iterable[float | None]", label: str) -> None:
     ax.set_yscale("log")
     ax.set_ylim(min(shown) / _MARGIN, max(shown) * _MARGIN)
     ax.set_ylabel(label)
+    if not shows_few_decades(ax):
+        powers_of_ten(ax.yaxis)
+
+
+def powers_of_ten(axis: Axis) -> None:
+    """Labels such as 10⁻³ in plain text, which takes a tenth of the time of a formula's."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: "10" + str(round(np.log10(value))).translate(_RAISED)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def steps_axis(ax: Axes, values: "Iterable[float | None]", written_out: bool = False) -> None:

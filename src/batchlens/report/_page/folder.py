@@ -66,6 +66,8 @@ def draw_panel(plan: PanelPlan[Any], frame: pd.DataFrame) -> tuple[str, bytes]:
     with figure_style():
         figure = Figure()
         plan.draw(figure.add_subplot(), frame)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # it is laid out, once for both pictures
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=160, facecolor="white", transparent=False, metadata={"Software": None})
