@@ -2,8 +2,11 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -58,22 +61,60 @@ def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch, out: Path
     return _reference.run_reference(plan, lambda *_: None)
 
 
-@pytest.mark.parametrize(("learns_after", "steps"), [(40, [40]), (100, [40, 160]), (9999, [40, 160, 640])])
+def range_tested(
+    loss_of: Callable[[float, int], float], monkeypatch: pytest.MonkeyPatch, start: float = 2.3
+) -> tuple[float | None, list[int]]:
+    """The rate that a range test takes where losses are a function of rate and steps, and how long its runs were."""
+    tried: list[int] = []
+
+    def train(*arguments: Any, max_steps: int, **_: Any) -> SimpleNamespace:
+        tried.append(max_steps)
+        loss = loss_of(arguments[3]["learning_rate"], max_steps)
+        history = [SimpleNamespace(metric=start), SimpleNamespace(metric=loss)]
+        return SimpleNamespace(history=history, status="not_reached" if math.isfinite(loss) else "diverged")
+
+    monkeypatch.setattr(_reference, "train", train)
+    plan = Plan(bl.find_workload("resnet8_cifar10"), 64, None, "train-loss", 1.4, None, 0, None, {})
+    return _reference.find_rate(plan, lambda *_: None), sorted(set(tried[1:]))
+
+
+@pytest.mark.parametrize(("learns_after", "steps"), [(40, [40]), (100, [40, 160])])
 def test_a_range_test_goes_on_until_something_is_learned(
     learns_after: int, steps: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where all rates are still at chance, the largest would be taken for as good as any."""
-    tried: list[int] = []
+    rate, tried = range_tested(
+        lambda rate, steps: 0.8 if steps >= learns_after and 0.05 < rate < 0.2 else 2.3, monkeypatch
+    )
+    assert tried == steps
+    assert rate is not None
+    assert rate < 0.2
 
-    def log_loss(plan: Plan, rate: float, steps: int, seed: int) -> float:
-        tried.append(steps)
-        return -1.0 if steps >= learns_after and 0.05 < rate < 0.2 else 0.0
 
-    monkeypatch.setattr(_reference, "_log_loss", log_loss)
-    plan = Plan(bl.find_workload("resnet8_cifar10"), 64, None, "train-loss", 1.4, None, 0, None, {})
-    rate = _reference.find_rate(plan, lambda *_: None)
-    assert sorted(set(tried)) == steps
-    assert (rate < 0.2) == (learns_after < 9999)
+def test_a_range_test_in_which_nothing_is_learned_has_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate, tried = range_tested(lambda rate, _: 2.3 if rate < 0.2 else math.nan, monkeypatch)
+    assert rate is None
+    assert tried == [40, 160, 640]
+
+
+def test_a_range_test_tells_rates_apart_at_large_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a language model has them: it starts at 7.5, has learned at 6.2, and diverges beyond."""
+
+    def loss_of(rate: float, _: int) -> float:
+        return math.nan if rate > 0.3 else 6.2 if 0.02 < rate < 0.1 else 7.4
+
+    rate, tried = range_tested(loss_of, monkeypatch, start=7.5)
+    assert tried == [40]
+    assert rate is not None
+    assert 0.02 < rate < 0.1
+
+
+def test_without_a_rate_nothing_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: None)
+    found = bl.predict("digits")
+    assert found.status == "not_identifiable"
+    assert "no learning rate of the range test learned anything within 640 steps: give a" in found.sentence
+    assert found.reference["learning_rate"] is None
 
 
 def test_a_rate_that_is_too_fast_gives_way_to_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from batchlens.prediction._judging import MOST_SHARPNESS, halves_disagree
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._readings import EXAMPLES
 from batchlens.training.loop import train
+from batchlens.training.record import Record
 from batchlens.training.workloads import Workload
 
 OPTIMIZER = "sgd"
@@ -24,14 +25,20 @@ _SPAN, _RATES, _RANGE_SEEDS = 20.0, 13, 2
 _RANGE_STEPS, _LEARNED = (40, 160, 640), 0.1
 # A rate is as good as the best while its log loss, smoothed over neighbouring rates, is at most this much higher.
 _AS_GOOD = 0.05
-# Log loss of a run that diverged, or lost more than it started with.
-_LOST = math.log(5.0)
+# Loss of a run that diverged or does worse than this: so many times the loss it started with, and no less than so much.
+# The floor is what the range tests had that the model was chosen on, where training starts at about 2.3.
+_LOST, _LEAST_LOST = 2.0, 5.0
 # Seeds of range tests come after those of references.
 _RANGE_SEED = 1_000_003
 # Moments at which only the largest eigenvalue is found, as parts of the run; the rest is measured at its end.
 _MOMENTS = (0.05, 0.1, 0.9)
 # A rate of the range test that turns out to be at the edge of stability is divided by this, so many times.
 _CALMER, _MOST_TRIES = 1.5, 3
+
+_NOTHING_LEARNED = (
+    f"no learning rate of the range test learned anything within {_RANGE_STEPS[-1]} steps: give a learning rate with "
+    "which the loss falls"
+)
 
 Tell = Callable[[int, int, str], None]
 
@@ -70,6 +77,8 @@ def run_reference(plan: Plan, tell: Tell) -> Referred:
     """
     kept = _kept(plan)
     rate = plan.learning_rate or kept.get("settings", {}).get("learning_rate") or find_rate(plan, tell)
+    if rate is None:
+        return Referred(math.nan, 0, math.nan, None, _NOTHING_LEARNED)
     measured = replace(plan, examples=plan.examples or kept.get("examples", EXAMPLES))
     referred = _run_at(measured, rate, tell)
     for _ in range(_MOST_TRIES if plan.learning_rate is None else 0):
@@ -159,26 +168,30 @@ def _measure(plan: Plan, rate: float, steps: int, tell: Tell) -> Measurement:
     )
 
 
-def find_rate(plan: Plan, tell: Tell) -> float:
-    """The largest learning rate that still gives the lowest loss after a few steps, more where they teach nothing."""
-    middle = _middle(plan.workload)
+def find_rate(plan: Plan, tell: Tell) -> float | None:
+    """The largest learning rate that still gives the lowest loss after a few steps, more where they teach nothing.
+
+    None where no rate learns anything.
+    """
+    middle, start = _middle(plan.workload), _start(plan)
     rates = np.geomspace(middle / _SPAN, middle * _SPAN, _RATES).tolist()
     log_losses: list[float] = []
     for steps in _RANGE_STEPS:
-        log_losses = _range_test(plan, rates, steps, tell)
+        log_losses = _range_test(plan, rates, steps, start, tell)
         if min(log_losses) < log_losses[0] - _LEARNED:
             break
-    return largest_good(rates, log_losses)
+    return largest_good(rates, log_losses) if min(log_losses) < math.log(start) - _LEARNED else None
 
 
-def _range_test(plan: Plan, rates: list[float], steps: int, tell: Tell) -> list[float]:
+def _range_test(plan: Plan, rates: list[float], steps: int, start: float, tell: Tell) -> list[float]:
     """Log losses after that many steps, by learning rate."""
-    logs = np.zeros(len(rates))
+    logs, lost = np.zeros(len(rates)), math.log(max(_LEAST_LOST, _LOST * start))
     for place, rate in enumerate(rates):
         for seed in range(_RANGE_SEEDS):
             words = f"range test of {steps} steps, learning rate {rate:.3g}"
             tell(place * _RANGE_SEEDS + seed, len(rates) * _RANGE_SEEDS, words)
-            logs[place] += _log_loss(plan, rate, steps, _RANGE_SEED + plan.seed * _RANGE_SEEDS + seed) / _RANGE_SEEDS
+            log_loss = _log_loss(plan, rate, steps, _RANGE_SEED + plan.seed * _RANGE_SEEDS + seed)
+            logs[place] += min(log_loss, lost) / _RANGE_SEEDS
     return logs.tolist()
 
 
@@ -198,9 +211,21 @@ def _middle(workload: Workload) -> float:
     return math.sqrt(space.low * space.high)
 
 
+def _start(plan: Plan) -> float:
+    """The loss before the first step."""
+    return _short_run(plan, _middle(plan.workload), 1, _RANGE_SEED, lazy=False).history[0].metric
+
+
 def _log_loss(plan: Plan, rate: float, steps: int, seed: int) -> float:
-    """After a few steps; the target, a loss of 0, is never met, so the last step is read in full."""
-    record = train(
+    """After a few steps; infinite where the run diverged."""
+    record = _short_run(plan, rate, steps, seed)
+    last = record.history[-1].metric if record.history else math.nan
+    return math.inf if record.status == "diverged" or not math.isfinite(last) else math.log(max(last, 1e-12))
+
+
+def _short_run(plan: Plan, rate: float, steps: int, seed: int, lazy: bool = True) -> Record:
+    """The target, a loss of 0, is never met, so the last step is read in full."""
+    return train(
         plan.workload,
         OPTIMIZER,
         plan.batch_size,
@@ -210,8 +235,6 @@ def _log_loss(plan: Plan, rate: float, steps: int, seed: int) -> float:
         target_on="train-loss",
         target=0.0,
         schedule="constant",
+        lazy=lazy,
         **plan.options,
     )
-    last = record.history[-1].metric if record.history else math.nan
-    bad = record.status == "diverged" or not math.isfinite(last)
-    return _LOST if bad else min(math.log(max(last, 1e-12)), _LOST)

@@ -1,5 +1,6 @@
 """One short run of a workload instead of a sweep: the reference, and what follows from it."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from batchlens._checks import require_number, require_path, require_whole
 from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, require_asked
-from batchlens.prediction._reference import Plan, Tell, run_reference
+from batchlens.prediction._reference import Plan, Referred, Tell, run_reference
 from batchlens.prediction.prediction import Prediction, predict_from
 from batchlens.training._arguments import load_data
 from batchlens.training.loop import train
@@ -89,10 +90,8 @@ def predict(
     )
     tell = progress or (lambda *_: None)
     referred = run_reference(plan, tell)
-    described = {"batch_size": plan.batch_size, "learning_rate": referred.learning_rate, "steps": referred.steps}
     if referred.measurement is None:
-        seconds = time.perf_counter() - started
-        return Prediction("not_identifiable", (referred.reason,), (), (), referred.target_loss, described, seconds)
+        return _refused(plan, referred, time.perf_counter() - started)
     prediction = predict_from(
         referred.measurement,
         referred.measurement.loss_curve,
@@ -107,6 +106,13 @@ def predict(
     if confirm and prediction.status == "predicted":
         prediction = update(prediction, list(_train_cells(plan, prediction, confirm, tell)))
     return replace(prediction, seconds=time.perf_counter() - started)
+
+
+def _refused(plan: Plan, referred: Referred, seconds: float) -> Prediction:
+    """The answer where the reference was not measured; it has no learning rate where none could be found."""
+    rate = None if math.isnan(referred.learning_rate) else referred.learning_rate
+    described = {"batch_size": plan.batch_size, "learning_rate": rate, "steps": referred.steps}
+    return Prediction("not_identifiable", (referred.reason,), (), (), referred.target_loss, described, seconds)
 
 
 def _train_cells(plan: Plan, prediction: Prediction, count: int, tell: Tell) -> Iterator[Confirmed]:
