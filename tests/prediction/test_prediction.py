@@ -14,8 +14,9 @@ import batchlens as bl
 from batchlens.curvature.measurement import Estimate
 from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._model import Reference
+from batchlens.prediction._readings import READINGS
 from batchlens.prediction._reference import largest_good
-from batchlens.prediction.prediction import Prediction
+from batchlens.prediction.prediction import Prediction, _critical
 from batchlens.scaling._intervals import Interval
 from tests.prediction.making import MODEL, TARGET, make_measurement, make_moment, make_reference
 
@@ -180,6 +181,24 @@ def test_what_the_batch_sizes_do_not_show_is_a_bound(sizes: list[int], relation:
     interval = found.curves["sgd"].curve.intervals[0]
     after = update(found, [Confirmed("sgd", sizes[0], 10.0, interval, 11.0, 1000)])
     assert after.curves["sgd"].critical().relation == relation
+
+
+def test_a_draw_that_says_nothing_leaves_the_critical_batch_size_as_it_is() -> None:
+    curve = bl.ScalingCurve([16, 64, 256], [909, 714, 656])
+    steps = np.array([[909.0, 714.0, 656.0], [900.0, 700.0, 640.0], [920.0, 720.0, 660.0], [910.0, math.nan, 650.0]])
+    found = {entry.definition: entry for entry in _critical(curve, steps, READINGS["sgd+ema"])}
+    assert (found["fit"].value, found["fit"].relation) == (16.0, "<=")
+    assert found["fit"].interval is not None
+    assert found["fit"].interval.low is None
+    steps[1:, 1] = math.nan
+    for entry in _critical(curve, steps, READINGS["sgd+ema"]):
+        assert entry.value is not None
+        assert entry.interval is None
+
+
+def test_a_curve_of_one_batch_size_has_no_critical_one() -> None:
+    found = predict(make_reference(), optimizers=["sgd"], batch_sizes=[64]).curves["sgd"].critical()
+    assert (found.value, found.relation) == (None, "unknown")
 
 
 def test_what_is_doubted_is_said_where_it_comes_first() -> None:

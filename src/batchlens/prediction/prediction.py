@@ -36,6 +36,8 @@ __all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
 
 # How many times the measured numbers are drawn anew, and the normal quantile of a 90% interval.
 _DRAWS, _REACH = 8, 1.645
+# Of fewer draws there is no scatter.
+_FEWEST_DRAWS = 2
 # Up to which batch size training takes at most this many times the fewest examples is part of the answer.
 _CHEAP = 1.2
 # A curve has gone on beyond its target where a loss is lower than the target by more than this factor.
@@ -53,7 +55,8 @@ class PredictedBatchSize(NamedTuple):
         definition: "knee", "overhead", "fit", "bend", "B_simple" or "B_noise".
         value: what it comes to, or a bound of it.
         interval: where it lies with 90% probability; an end that is not known is None.
-        relation: "=", or ">=" and "<=" where `value` is a bound, since the batch sizes end before or begin after it.
+        relation: "=", or ">=" and "<=" where `value` is a bound, since the batch sizes end before or begin after it;
+            "unknown" without a value.
 
     >>> print(PredictedBatchSize("fit", 40.0, Interval(30.0, 60.0)))
     40 (30 to 60)
@@ -70,6 +73,16 @@ class PredictedBatchSize(NamedTuple):
         if self.value is None:
             return "unknown"
         return f"{bound_words(self.value, self.relation)}{'' if self.interval is None else f' ({self.interval})'}"
+
+
+def open_end(interval: Interval, relation: Relation) -> Interval:
+    """The interval of a bound: what lies beyond the batch sizes asked for is not known.
+
+    >>> print(open_end(Interval(4.0, 16.0), ">="))
+    4 to ?
+    """
+    low, high = interval
+    return Interval(None if relation == "<=" else low, None if relation == ">=" else high)
 
 
 @dataclass(frozen=True, repr=False)
@@ -396,27 +409,28 @@ def _settings(settings: Mapping[str, float], reading: Reading) -> dict[str, floa
 def _interval(drawn: FloatArray, error: float) -> Interval | None:
     """About the first number, from the scatter of the others and the error that such predictions had."""
     logs = np.log(drawn[np.isfinite(drawn) & (drawn > 0)])
-    if not math.isfinite(drawn[0]) or len(logs) < 2:
+    if not math.isfinite(drawn[0]) or len(logs) < 1 + _FEWEST_DRAWS:
         return None
     reach = _REACH * math.hypot(error, float(np.std(logs[1:])))
     return Interval(float(drawn[0]) * math.exp(-reach), float(drawn[0]) * math.exp(reach))
 
 
 def _critical(curve: ScalingCurve, steps: FloatArray, reading: Reading) -> tuple[PredictedBatchSize, ...]:
-    known = np.isfinite(steps).all(axis=0)
+    """Those of the curve, with intervals from the draws that say something of all its batch sizes.
+
+    `steps` has one row per draw, that of the curve first.
+    """
+    reached = steps[0] > 0
+    whole = steps[:, reached][(steps[:, reached] > 0).all(axis=1)]
     found = []
     for definition in DEFINITIONS:
-        value = curve.critical_batch_size(definition)
-        if value.value is None or known.sum() < 3:
-            found.append(PredictedBatchSize(definition, None, None))
-            continue
-        log_values, _ = read_curves(definition, np.log(curve.batch_sizes)[known], np.log(steps[:, known]))
-        interval = _interval(np.concatenate([[value.value], np.exp(log_values[1:])]), reading.critical_error)
-        if interval is not None and value.relation == ">=":
-            interval = Interval(interval.low, None)
-        elif interval is not None and value.relation == "<=":
-            interval = Interval(None, interval.high)
-        found.append(PredictedBatchSize(definition, value.value, interval, value.relation))
+        value, relation, _ = curve.critical_batch_size(definition)
+        interval = None
+        if value is not None:
+            log_values, _ = read_curves(definition, np.log(curve.batch_sizes)[reached], np.log(whole))
+            drawn = _interval(np.concatenate([[value], np.exp(log_values[1:])]), reading.critical_error)
+            interval = None if drawn is None else open_end(drawn, relation)
+        found.append(PredictedBatchSize(definition, value, interval, relation))
     return tuple(found)
 
 
