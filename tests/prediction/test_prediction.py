@@ -179,7 +179,7 @@ def test_what_the_batch_sizes_do_not_show_is_a_bound(sizes: list[int], relation:
     assert words in found.sentence
     assert found.as_document()["curves"][0]["critical_batch_sizes"][0]["relation"] == relation
     interval = found.curves["sgd"].curve.intervals[0]
-    after = update(found, [Confirmed("sgd", sizes[0], 10.0, interval, 11.0, 1000)])
+    after = update(found, [Confirmed("sgd", sizes[0], 10.0, interval, 11.0, 1000, "reached", 11)])
     assert after.curves["sgd"].critical().relation == relation
 
 
@@ -222,29 +222,67 @@ def test_the_same_seed_gives_the_same_prediction(prediction: Prediction) -> None
     assert again.to_frame().equals(prediction.to_frame())
 
 
-def test_confirming_runs_move_the_curve_and_narrow_it(prediction: Prediction) -> None:
-    cells = most_telling(prediction, 2)
-    assert len(set(cells)) == 2
-    assert all(size <= 16 for _, size in most_telling(prediction, 9, largest=16))
+def ended(
+    prediction: Prediction, size: int, factor: float | None, status: str = "reached", given: int = 1000
+) -> Prediction:
+    """After a confirming run of SGD that took so many times the predicted steps, or did not arrive."""
     curve = prediction.curves["sgd"].curve
-    steps = float(curve.steps[1] or 0)
-    cell = Confirmed("sgd", SIZES[1], steps, curve.intervals[1], 1.3 * steps, 1000)
-    after = update(prediction, [cell])
-    moved = [
-        float(new or 0) / float(old or 1) for new, old in zip(after.curves["sgd"].curve.steps, curve.steps, strict=True)
-    ]
+    place = SIZES.index(size)
+    steps = float(curve.steps[place] or 0)
+    taken = None if factor is None else factor * steps
+    return update(prediction, [Confirmed("sgd", size, steps, curve.intervals[place], taken, given, status, given)])
+
+
+def test_the_cells_to_confirm_lie_apart(prediction: Prediction) -> None:
+    assert len(set(most_telling(prediction, 2))) == 2
+    assert all(size <= 16 for _, size in most_telling(prediction, 9, largest=16))
+
+
+def test_confirming_runs_move_the_curve_and_leave_it_as_wide(prediction: Prediction) -> None:
+    before, after = (found.curves["sgd"].curve for found in (prediction, ended(prediction, 32, 1.3)))
+    moved = [float(new or 0) / float(old or 1) for new, old in zip(after.steps, before.steps, strict=True)]
     assert 1.1 < moved[1] < 1.3
     assert 1.0 < moved[3] < moved[1]
-    assert after.curves["momentum"] == prediction.curves["momentum"]
-    old, new = curve.intervals[1], after.curves["sgd"].curve.intervals[1]
-    assert isinstance(old, Interval)
-    assert isinstance(new, Interval)
-    assert (new.high or 0) / (new.low or 1) < (old.high or 0) / (old.low or 1)
-    missed = Confirmed("sgd", 8, steps, None, None, 50)
-    assert missed.words == "not within 50"
-    assert update(prediction, [missed]).curves["sgd"] == prediction.curves["sgd"]
-    slow = update(prediction, [replace(missed, given=int(3 * steps))]).curves["sgd"].curve
-    assert (slow.steps[0] or 0) > 1.5 * (curve.steps[0] or 0)
+    for old, new in zip(before.intervals, after.intervals, strict=True):
+        assert isinstance(old, Interval)
+        assert isinstance(new, Interval)
+        assert (new.high or 0) / (new.low or 1) == pytest.approx((old.high or 0) / (old.low or 1))
+    assert ended(prediction, 32, 1.3).curves["momentum"] == prediction.curves["momentum"]
+
+
+def test_a_confirming_run_that_misses_leaves_no_upper_end(prediction: Prediction) -> None:
+    """It took as many steps as it was given, at least; the others move with it."""
+    before = prediction.curves["sgd"].curve
+    given = int(4 * float(before.steps[3] or 0))
+    after = ended(prediction, 512, None, "not_reached", given)
+    curve = after.curves["sgd"].curve
+    assert after.confirmed[0].words == f"not within {given:,}"
+    assert curve.steps[3] == given
+    assert curve.intervals[3] == Interval(given, None)
+    assert 1.5 < float(curve.steps[2] or 0) / float(before.steps[2] or 1) < 4.1
+    few = ended(prediction, 512, None, "not_reached", 1)
+    assert few.curves["sgd"] == prediction.curves["sgd"]
+
+
+def test_a_confirming_run_that_diverges_says_nothing_of_steps(prediction: Prediction) -> None:
+    after = ended(prediction, 512, None, "diverged")
+    assert after.curves["sgd"] == prediction.curves["sgd"]
+    assert "diverged after 1,000 steps: the predicted learning rate is too large" in after.confirmed[0].words
+    assert after.as_document()["confirmed"][0]["status"] == "diverged"
+
+
+def test_a_critical_batch_size_that_becomes_a_bound_has_an_open_interval(prediction: Prediction) -> None:
+    """The smaller the batch, the more steps it took: no plateau is left."""
+    curve = prediction.curves["sgd"].curve
+    predicted = [float(steps or 0) for steps in curve.steps]
+    cells = [
+        Confirmed("sgd", size, steps, None, steps * 512 / size, 9999, "reached", 1)
+        for size, steps in zip(SIZES, predicted, strict=True)
+    ]
+    found = update(prediction, cells).curves["sgd"].critical("fit")
+    assert (prediction.curves["sgd"].critical("fit").relation, found.relation) == ("=", ">=")
+    assert found.interval is not None
+    assert found.interval.high is None
 
 
 def test_the_largest_good_rate_is_taken_and_luck_smoothed_away() -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from batchlens._arrays import FloatArray
 from batchlens.prediction._readings import READINGS
-from batchlens.prediction.prediction import PredictedBatchSize, PredictedCurve, Prediction
+from batchlens.prediction.prediction import PredictedBatchSize, PredictedCurve, Prediction, open_end
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
 
@@ -24,11 +25,15 @@ class Confirmed:
         batch_size: examples of a step.
         predicted: steps.
         interval: of those.
-        steps: that it took.
-        given: steps after which it was given up.
+        steps: that it took to the target.
+        given: steps after which it was to be given up.
+        status: how the run ended: "reached", "not_reached", "diverged" or "failed".
+        taken: steps until then.
 
-    >>> Confirmed("sgd", 64, 50.0, Interval(40.0, 62.5), 60, 500).words
+    >>> Confirmed("sgd", 64, 50.0, Interval(40.0, 62.5), 60, 500, "reached", 60).words
     '60, 1.20 times the prediction'
+    >>> Confirmed("sgd", 64, 50.0, Interval(40.0, 62.5), None, 500, "diverged", 3).words
+    'diverged after 3 steps: the predicted learning rate is too large'
     """
 
     optimizer: str
@@ -37,10 +42,16 @@ class Confirmed:
     interval: Interval | None
     steps: float | None
     given: int
+    status: str
+    taken: int
 
     @property
     def words(self) -> str:
         """What it took, beside the prediction."""
+        if self.status == "diverged":
+            return f"diverged after {self.taken:,} steps: the predicted learning rate is too large"
+        if self.status == "failed":
+            return f"failed after {self.taken:,} steps"
         if self.steps is None:
             return f"not within {self.given:,}"
         return f"{self.steps:,.0f}, {self.steps / self.predicted:.2f} times the prediction"
@@ -68,26 +79,27 @@ def most_telling(prediction: Prediction, count: int, largest: float = math.inf) 
 
 
 def update(prediction: Prediction, confirmed: Sequence[Confirmed]) -> Prediction:
-    """The prediction with what was measured: errors of a curve resemble each other at neighbouring batch sizes."""
+    """The prediction with what was measured: errors of a curve resemble each other at neighbouring batch sizes.
+
+    A run that diverged says that its learning rate is too large, and nothing of steps.
+    """
     predicted = tuple(_updated(entry, [c for c in confirmed if c.optimizer == entry.optimizer]) for entry in
                       prediction.predicted)  # fmt: skip
     return replace(prediction, predicted=predicted, confirmed=tuple(confirmed))
 
 
 def _updated(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurve:
-    known = [cell for cell in cells if cell.steps or cell.given > cell.predicted]
+    known = [cell for cell in cells if cell.steps or (cell.status == "not_reached" and cell.given > cell.predicted)]
     if not known:
         return entry
-    error = READINGS[entry.optimizer].steps_error
-    sizes = np.log(entry.curve.batch_sizes)
-    at = np.log([cell.batch_size for cell in known])
-    missing = np.log([(cell.steps or cell.given) / cell.predicted for cell in known])  # a miss took as many, at least
-    near = error**2 * np.exp(-0.5 * ((at[:, None] - at) / _LENGTH) ** 2) + _SCATTER**2 * np.eye(len(at))
-    reach = error**2 * np.exp(-0.5 * ((sizes[:, None] - at) / _LENGTH) ** 2)
-    shift = reach @ np.linalg.solve(near, missing)
-    left = np.sqrt(np.maximum(error**2 - np.einsum("ij,ji->i", reach, np.linalg.solve(near, reach.T)), 0.0) / error**2)
     curve = entry.curve
+    shift = _shift(np.log(curve.batch_sizes), known, READINGS[entry.optimizer].steps_error)
     steps = [None if count is None else count * math.exp(by) for count, by in zip(curve.steps, shift, strict=True)]
+    intervals = [_moved(interval, by) for interval, by in zip(curve.intervals, shift, strict=True)]
+    for cell in known:
+        if not cell.steps:
+            place = curve.batch_sizes.index(cell.batch_size)
+            steps[place], intervals[place] = float(cell.given), Interval(float(cell.given), None)
     updated = ScalingCurve(
         curve.batch_sizes,
         steps,
@@ -95,28 +107,36 @@ def _updated(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurv
         optimizer=curve.optimizer,
         target=curve.target,
         statuses=curve.statuses,
-        intervals=[
-            _narrowed(interval, count, float(part))
-            for interval, count, part in zip(curve.intervals, steps, left, strict=True)
-        ],
+        intervals=intervals,
     )
     return replace(entry, curve=updated, critical_batch_sizes=_shifted(entry, updated))
 
 
-def _narrowed(interval: Interval | None, steps: float | None, part: float) -> Interval | None:
-    """About the new steps, with the part of the logarithmic width that is left."""
-    if interval is None or steps is None or interval.low is None or interval.high is None:
-        return interval
-    half = 0.5 * math.log(interval.high / interval.low) * max(part, 0.4)
-    return Interval(steps * math.exp(-half), steps * math.exp(half))
+def _shift(log_sizes: FloatArray, known: Sequence[Confirmed], error: float) -> FloatArray:
+    """By how much the log steps at each batch size are expected to be off, given what was measured at some.
+
+    A run that missed the target took as many steps as it was given, at least: that is no matter of its seed.
+    """
+    at = np.log([cell.batch_size for cell in known])
+    off = np.log([(cell.steps or cell.given) / cell.predicted for cell in known])
+    scatter = np.array([_SCATTER if cell.steps else 0.0 for cell in known])
+    near = error**2 * np.exp(-0.5 * ((at[:, None] - at) / _LENGTH) ** 2) + np.diag(scatter**2)
+    reach = error**2 * np.exp(-0.5 * ((log_sizes[:, None] - at) / _LENGTH) ** 2)
+    shift: FloatArray = reach @ np.linalg.solve(near, off)
+    return shift
+
+
+def _moved(interval: Interval | None, by: float) -> Interval | None:
+    """Along with the steps, as wide as before."""
+    return None if interval is None else Interval(*(None if end is None else end * math.exp(by) for end in interval))
 
 
 def _shifted(entry: PredictedCurve, curve: ScalingCurve) -> tuple[PredictedBatchSize, ...]:
-    """Critical batch sizes of the new curve, with intervals as wide as before."""
+    """Critical batch sizes of the new curve, with intervals as wide as before; those of bounds are open."""
     found = []
     for old in entry.critical_batch_sizes:
         value, relation, _ = curve.critical_batch_size(old.definition)  # type: ignore[arg-type]
-        by = 1.0 if not value or not old.value else value / old.value
-        ends = None if old.interval is None else Interval(*(None if end is None else end * by for end in old.interval))
-        found.append(old._replace(value=value, interval=ends, relation=relation))
+        ends = _moved(old.interval, math.log(value / old.value)) if value and old.value else None
+        interval = None if ends is None else open_end(ends, relation)
+        found.append(old._replace(value=value, interval=interval, relation=relation))
     return tuple(found)

@@ -136,4 +136,13 @@ def _train_cells(plan: Plan, prediction: Prediction, count: int, tell: Tell) -> 
             schedule="constant",
             **plan.options,
         )
-        yield Confirmed(optimizer, size, steps, interval, record.steps_interpolated, record.max_steps)
+        yield Confirmed(
+            optimizer,
+            size,
+            steps,
+            interval,
+            record.steps_interpolated,
+            record.max_steps,
+            record.status,
+            record.steps_taken,
+        )
