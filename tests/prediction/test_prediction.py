@@ -210,6 +210,7 @@ def test_what_is_doubted_is_said_where_it_comes_first() -> None:
 def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
     document = json.loads(json.dumps(prediction.as_document()))
     assert {"status", "reasons", "sentence", "seconds", "target_loss", "curves"} <= set(document)
+    assert document["intervals_from"] == ["digits", "simple_cnn_mnist", "simple_cnn_fashion_mnist"]
     assert {"optimizer", "critical_batch_sizes", "points"} <= set(document["curves"][0])
     assert {"batch_size", "steps", "interval", "learning_rate", "momentum", "averaging"} <= set(
         document["curves"][0]["points"][0]

@@ -19,6 +19,7 @@ import batchlens as bl
 from batchlens.errors import BatchlensError
 from batchlens.report import _paper
 from batchlens.report._evidence import numbers as numbers_module
+from batchlens.report._evidence import predictions
 from batchlens.report._evidence.contradictions import find_contradictions
 from batchlens.report._evidence.figures import averaging_ratio_data, draw_side_by_side, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
@@ -33,7 +34,7 @@ from batchlens.report._evidence.judging import (
 )
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, mean_of_seeds, percentiles, rate_scatter
 from batchlens.report._evidence.panels import plan_network_panels
-from batchlens.report._evidence.predictions import predicted_data, prediction_rows
+from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.sections import claims_data, repeat_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
@@ -110,6 +111,21 @@ def test_how_far_predictions_were_off_is_counted(evidence: Evidence) -> None:
     assert row[4:] == ["1.20", f"{len(points) - 1} of {len(points)}"]
     refused = {"curves": [], "reasons": ["too few"]}
     assert prediction_rows(replace(evidence, predictions={"digits": refused}))[1][0][2] == "refused: too few"
+
+
+def test_whose_errors_made_the_intervals_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that do not say are from before Fashion-MNIST counted."""
+    old = {"curves": [make_prediction("sgd")]}
+    new = {**old, "intervals_from": ["digits", "simple_cnn_mnist", "simple_cnn_fashion_mnist"]}
+    assert widths_words(replace(evidence, predictions={})) == ""
+    assert "errors on digits, simple_cnn_mnist (those of digits)." in widths_words(
+        replace(evidence, predictions={"digits": old})
+    )
+    known = replace(evidence, predictions={"digits": new})
+    assert "errors on digits, simple_cnn_mnist, simple_cnn_fashion_mnist (those of digits)." in widths_words(known)
+    monkeypatch.setattr(predictions, "CHOSEN_ON", ())
+    assert prediction_rows(known)[1][0][0] == "digits (its intervals were made from it)"
+    assert prediction_rows(replace(evidence, predictions={"digits": old}))[1][0][0] == "digits (held out)"
 
 
 def test_predictions_are_read_with_the_folder(folder: Path, study: Study, tmp_path: Path) -> None:

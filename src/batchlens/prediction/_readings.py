@@ -13,6 +13,8 @@ from batchlens._checks import require_choice, require_sequence, require_whole
 
 # The workloads that model and readings were chosen on: how far off they are there says little of others.
 CHOSEN_ON = ("digits", "simple_cnn_mnist")
+# The workloads whose errors make the intervals.
+INTERVALS_FROM = (*CHOSEN_ON, "simple_cnn_fashion_mnist")
 
 
 class Reading(NamedTuple):

@@ -17,7 +17,7 @@ from batchlens.optimizers import base_of, is_averaged
 from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
-from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, READINGS, Reading, require_asked
+from batchlens.prediction._readings import BATCH_SIZES, INTERVALS_FROM, OPTIMIZERS, READINGS, Reading, require_asked
 from batchlens.scaling._critical import DEFINITIONS, Relation, bound_words, reached, read_curves
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
@@ -228,6 +228,7 @@ class Prediction(Result):
             "noise_scales": [_batch_size_document(entry) for entry in self.noise_scales],
             "curves": [entry.as_document() for entry in self.predicted],
             "confirmed": [asdict(cell) for cell in self.confirmed],
+            "intervals_from": list(INTERVALS_FROM) if self.predicted else [],
         }
 
 

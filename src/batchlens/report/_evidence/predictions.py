@@ -66,9 +66,31 @@ def prediction_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]
     return heads, [row for name, sweep in known for row in _rows(name, sweep, evidence.predictions[name])]
 
 
+def widths_words(evidence: Evidence) -> str:
+    """On which workloads the errors were found that made the intervals, of those that are shown."""
+    made: dict[tuple[str, ...], list[str]] = {}
+    for name in evidence.measured:
+        document = evidence.predictions.get(name, {"curves": []})
+        if document["curves"]:
+            made.setdefault(_widths_from(document), []).append(name)
+    parts = [f"on {', '.join(workloads)} (those of {', '.join(names)})" for workloads, names in made.items()]
+    return f"Intervals were made from errors {'; '.join(parts)}." if parts else ""
+
+
+def _widths_from(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Older files do not say: then it was what the model was chosen on."""
+    return tuple(document.get("intervals_from", CHOSEN_ON))
+
+
+def _standing(workload: str, document: Mapping[str, Any]) -> str:
+    """What a comparison with its sweep is worth."""
+    if workload in CHOSEN_ON:
+        return "the model was chosen on it"
+    return "its intervals were made from it" if workload in _widths_from(document) else "held out"
+
+
 def _rows(name: str, sweep: SweepResult, document: Mapping[str, Any]) -> Iterator[list[str]]:
-    chosen = sweep.declaration.workload in CHOSEN_ON
-    label = f"{name} ({'the model was chosen on it' if chosen else 'held out'})"
+    label = f"{name} ({_standing(sweep.declaration.workload, document)})"
     if not document["curves"]:
         yield [label, "", f"refused: {'; '.join(document.get('reasons', ()))}", "", "", ""]
     predicted = {curve["optimizer"]: _critical(curve) for curve in document["curves"]}

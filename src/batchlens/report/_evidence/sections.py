@@ -8,7 +8,7 @@ import pandas as pd
 
 from batchlens.report._evidence.contradictions import SURE, Contradiction
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
-from batchlens.report._evidence.predictions import prediction_rows
+from batchlens.report._evidence.predictions import prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
 from batchlens.report._page.frame import Badge, Cell, Section, render_table
@@ -269,10 +269,10 @@ def _predictions_section(evidence: Evidence) -> Section:
     table = render_table(heading, "predictions", heads, rows) if rows else "<p>Nothing has been predicted.</p>"
     remark = (
         "One run with plain SGD at batch size 64, and what was measured on it, against tuning every optimizer at every "
-        "batch size. Intervals were made from errors on the networks that the model was chosen on; only what was held "
-        "out puts them to the test. docs/prediction.md has more runs of each network."
+        f"batch size. {widths_words(evidence)} Only what was held out puts them to the test. docs/prediction.md has "
+        "more runs of each network."
     )
-    return Section("network-predictions", heading, f'{table}\n<p class="remark">{remark}</p>')
+    return Section("network-predictions", heading, f'{table}\n<p class="remark">{escape(remark)}</p>')
 
 
 def _outside_section(evidence: Evidence) -> Section:
