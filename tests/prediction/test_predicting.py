@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import batchlens as bl
-from batchlens.prediction import _reference
+from batchlens.prediction import _reference, predicting
 from batchlens.prediction._readings import EXAMPLES
 from batchlens.prediction._reference import Plan, Referred
 from tests.prediction.making import make_measurement, make_moment, make_reference
@@ -178,6 +178,23 @@ def test_a_target_that_is_met_at_the_start_is_refused(capsys: pytest.CaptureFixt
     status, _, err = run("predict digits --target-on train-loss --target 3 --learning-rate 0.5", capsys)
     assert status == 2
     assert err == "batchlens: --target must not be met before the first step, got 3.\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"optimizers": []}, "`optimizers` must have"),
+        ({"batch_sizes": [64, 8]}, "`batch_sizes` must rise"),
+        ({"target": 97}, "`target` must be at most 1, the best accuracy"),
+        ({"target_on": "test"}, "`target_on` must be one of"),
+    ],
+)
+def test_bad_wishes_are_refused_before_anything_is_run(
+    asked: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicting, "run_reference", lambda *_: pytest.fail("it ran"))
+    with pytest.raises(ValueError, match=message):
+        bl.predict("digits", **asked)
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_run(

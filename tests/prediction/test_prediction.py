@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -305,6 +306,24 @@ def test_the_largest_good_rate_is_taken_and_luck_smoothed_away() -> None:
 def test_bad_curves_are_refused(curve: list[tuple[int, float]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bl.predict_from(make_measurement(make_reference()), curve, 64, 0.7, TARGET)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"optimizers": []}, "`optimizers` must have at least one entry, got none"),
+        ({"batch_sizes": []}, "`batch_sizes` must have at least one entry, got none"),
+        ({"batch_sizes": [64, 8]}, "`batch_sizes` must rise, got 8 after 64"),
+    ],
+)
+def test_bad_wishes_are_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        predict(make_reference(), **asked)
+
+
+def test_a_definition_that_a_curve_does_not_have_is_refused(prediction: Prediction) -> None:
+    with pytest.raises(ValueError, match="`definition` must be one of knee, overhead, fit, bend, got 'B_simple'"):
+        prediction.curves["sgd"].critical("B_simple")
 
 
 def test_predicting_from_a_measurement_needs_no_torch() -> None:

@@ -7,6 +7,7 @@ of its own and is wider than momentum; averaged momentum has none on Fashion-MNI
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from batchlens._checks import require_choice, require_sequence, require_whole
@@ -49,7 +50,13 @@ EXAMPLES = 3072
 
 
 def require_asked(optimizers: Sequence[str], batch_sizes: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Which curves are wanted, and at which batch sizes."""
+    """Which curves are wanted, and at which batch sizes: some of each, the latter rising."""
     names = [require_choice("optimizers", name, list(READINGS)) for name in require_sequence("optimizers", optimizers)]
     sizes = [require_whole("batch_sizes", size, 1) for size in require_sequence("batch_sizes", batch_sizes)]
+    for argument, entries in (("optimizers", names), ("batch_sizes", sizes)):
+        if not entries:
+            raise ValueError(f"`{argument}` must have at least one entry, got none.")
+    for smaller, larger in pairwise(sizes):
+        if smaller >= larger:
+            raise ValueError(f"`batch_sizes` must rise, got {larger} after {smaller}.")
     return names, sizes

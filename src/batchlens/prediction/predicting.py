@@ -13,6 +13,7 @@ from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, require_aske
 from batchlens.prediction._reference import Plan, Referred, Tell, run_reference
 from batchlens.prediction.prediction import Prediction, predict_from
 from batchlens.training._arguments import load_data
+from batchlens.training._targets import check_target
 from batchlens.training.loop import train
 from batchlens.training.workloads import Workload, find_workload
 
@@ -75,6 +76,7 @@ def predict(
     require_asked(optimizers, batch_sizes)
     confirm = require_whole("confirm", confirm)
     found = find_workload(workload, size) if isinstance(workload, str) else workload
+    check_target(found, target_on, target)
     plan = Plan(
         workload=found,
         batch_size=require_whole("batch_size", batch_size, 1),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens._checks import require_instance, require_number, require_whole
+from batchlens._checks import require_choice, require_instance, require_number, require_whole
 from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.optimizers import base_of, is_averaged
@@ -109,8 +109,9 @@ class PredictedCurve(Result):
     disagreement: tuple[float, ...] = ()
 
     def critical(self, definition: str = "fit") -> PredictedBatchSize:
-        """The critical batch size by one of the definitions."""
-        return next(entry for entry in self.critical_batch_sizes if entry.definition == definition)
+        """The critical batch size by one of the definitions; noise scales are those of the `Prediction`."""
+        known = {entry.definition: entry for entry in self.critical_batch_sizes}
+        return known[require_choice("definition", definition, list(known))]
 
     @property
     def headline(self) -> str:
