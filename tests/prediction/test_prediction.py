@@ -108,6 +108,21 @@ def test_what_comes_after_the_target_does_not_count(prediction: Prediction) -> N
     assert not len(refused.to_frame())
 
 
+def test_the_last_moment_counts_though_losses_end_before_it(prediction: Prediction) -> None:
+    """As where losses are noted every five steps; what is measured early and late decides about the delay."""
+    reference = make_reference()
+    last = reference.steps[-1]
+    moments = (make_moment(0, 9.0), make_moment(last // 12, 8.0), make_moment(last, 1.5))
+    curve = list(zip(reference.steps, reference.losses, strict=True))
+    whole, cut = (
+        bl.predict_from(bl.Measurement(moments, "made"), points, 64, 0.7, 1.1 * TARGET, optimizers=["sgd"],
+                        batch_sizes=SIZES)
+        for points in (curve, curve[:-1])
+    )  # fmt: skip
+    assert cut.reference["steps"] < last
+    assert cut.reference["delay"] == whole.reference["delay"] > 0
+
+
 def test_gradients_that_do_not_vary_are_refused() -> None:
     reference = make_reference()
     moments = (replace(make_moment(reference.steps[-1], 1.5), gradient_variance=Estimate(0.0, 0.0)),)

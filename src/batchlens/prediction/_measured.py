@@ -42,8 +42,12 @@ class Measured(NamedTuple):
 
     @classmethod
     def of(cls, measurement: Measurement, steps: int) -> "Measured":
-        """Of a run of so many steps: what was measured at its end, with how much the curvature scattered before."""
+        """What was measured at a run's end, with how much the curvature scattered before.
+
+        Its losses may be known up to `steps` only, a little less than its length: the last moment always counts.
+        """
         moments = measurement.moments
+        steps = max(steps, moments[-1].step)
         tops = dict(measurement.top_curvatures) | {moment.step: moment.top_curvature.value for moment in moments}
         tops = {step: top for step, top in tops.items() if step <= steps}
         late = np.log([top for step, top in tops.items() if step >= _LATE * steps])
