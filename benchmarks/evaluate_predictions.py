@@ -5,9 +5,10 @@
 Predicts from the references in benchmarks/references/ (`measure_references.py` makes them; nothing is trained here).
 The truth is that of `measure_truth.py` where there is one, else what the sweep reports at its own target. Prints how
 far critical batch sizes, steps and learning rates are off, how many intervals hold the truth, and how many references
-are refused. With `--errors-of` intervals are as wide as the largest errors of other sweeps make them: what they hold
-then was not looked at when they were made. `--candidates` does all that for other models and readings too:
-docs/prediction.md shows the losers.
+are refused. Batch sizes go further than the sweep's on both sides, so that a critical batch size may come out too small
+or too large; where it is a bound nevertheless, it is counted apart. With `--errors-of` intervals are as wide as the
+largest errors of other sweeps make them: what they hold then was not looked at when they were made. `--candidates` does
+all that for other models and readings too: docs/prediction.md shows the losers.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -27,11 +28,14 @@ import numpy as np
 import batchlens as bl
 from batchlens.prediction import _measured, _model, prediction
 from batchlens.prediction._readings import READINGS
+from batchlens.scaling._hyperbola import fit_curves
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks" / "references"
 TRUTHS = {"digits": "truth.json", "mnist": "truth_mnist.json"}
 OPTIMIZERS = ("sgd", "momentum", "sgd+ema", "momentum+ema", "adam", "kfac")
+# At which to predict, beside those of the sweep.
+SIZES = tuple(2**k for k in range(2, 14))
 
 
 class Reference(NamedTuple):
@@ -84,7 +88,7 @@ def predict(reference: Reference, optimizers: tuple[str, ...]) -> tuple[dict[str
         reference.learning_rate,
         reference.target_loss,
         optimizers=[name for name in optimizers if name in declaration.optimizers],
-        batch_sizes=declaration.batch_sizes,
+        batch_sizes=sorted({*SIZES, *declaration.batch_sizes}),
     )
     return found.as_document(), time.process_time() - started
 
@@ -106,12 +110,16 @@ def truth_of(optimizer: str, reference: Reference) -> dict[int, dict[str, Any]]:
 class Errors(NamedTuple):
     """Logarithms of prediction over truth of one reference, and whether intervals hold the truth.
 
-    `critical` is None where one of the two is not known, `bound` says that one of them is a bound only.
+    Of critical batch sizes by "fit". `critical` is None where one of the two is not known or a bound, and `bound` says
+    whether they agree; `critical_held` is None where the truth is a bound. What "fit" says depends a little on the
+    batch sizes that it is given: `alike` has both by the truth's own.
     """
 
     critical: float | None
-    bound: bool
-    critical_held: bool
+    alike: float | None
+    bound: Literal["", "agrees", "contradicts"]
+    critical_held: bool | None
+    half_open: bool
     steps: list[float]
     steps_held: list[bool]
     rates: list[float]
@@ -124,20 +132,48 @@ def errors(optimizer: str, document: Mapping[str, Any], reference: Reference) ->
     if len(truth) < 3 or not curves:
         return None
     (curve,) = curves
-    true = bl.ScalingCurve(list(truth), [entry["steps"] for entry in truth.values()]).critical_batch_size("fit")
     (fit,) = (entry for entry in curve["critical_batch_sizes"] if entry["definition"] == "fit")
+    true = bl.ScalingCurve(list(truth), [entry["steps"] for entry in truth.values()]).critical_batch_size("fit")
     pairs = [(point, truth[point["batch_size"]]) for point in curve["points"] if point["batch_size"] in truth]
     rates = [(_rate(p), _rate(t["settings"])) for p, t in pairs if optimizer not in ("adam", "kfac")]
-    known = fit["value"] is not None and true.value is not None
-    ends = curve["points"][0]["batch_size"], curve["points"][-1]["batch_size"]
     return Errors(
-        critical=math.log(fit["value"] / true.value) if known else None,
-        bound=known and (true.relation != "=" or fit["value"] in ends),
-        critical_held=known and _holds(fit["interval"], true.value or math.nan),
+        **_critical_errors(fit, true.value, true.relation),
+        alike=_alike([p["steps"] for p, _ in pairs], truth) if true.relation == "=" else None,
         steps=[math.log(p["steps"] / t["steps"]) if p["steps"] else math.inf for p, t in pairs],
         steps_held=[_holds(p["interval"], t["steps"]) for p, t in pairs],
         rates=[math.log(mine / true) for mine, true in rates if mine and true],
     )
+
+
+def _critical_errors(fit: Mapping[str, Any], true: float | None, relation: str) -> dict[str, Any]:
+    """Of a predicted critical batch size, where the true one is `true`, or beyond it."""
+    value, interval = fit["value"], fit["interval"]
+    known = value is not None and true is not None
+    exact = known and fit["relation"] == relation == "="
+    agrees = known and _meet(_range(value, fit["relation"]), _range(true or math.nan, relation))
+    return {
+        "critical": math.log(value / true) if exact and true else None,
+        "bound": "" if exact or not known else "agrees" if agrees else "contradicts",
+        "critical_held": _holds(interval, true or math.nan) if relation == "=" else None,
+        "half_open": interval is not None and None in interval,
+    }
+
+
+def _alike(predicted: Sequence[float | None], truth: Mapping[int, Mapping[str, Any]]) -> float | None:
+    """Prediction over truth by the same batch sizes, beyond which both may lie."""
+    steps = [predicted, [entry["steps"] for entry in truth.values()]]
+    if not all(steps[0]):
+        return None
+    mine, true = fit_curves(np.log(list(truth)), np.log(np.array(steps, dtype=np.float64)))[0]
+    return float(mine - true)
+
+
+def _range(value: float, relation: str) -> tuple[float, float]:
+    return 0.0 if relation == "<=" else value, math.inf if relation == ">=" else value
+
+
+def _meet(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _rate(settings: Mapping[str, Any]) -> float | None:
@@ -152,25 +188,67 @@ def _holds(interval: list[float | None] | None, truth: float) -> bool:
 
 
 def rms(values: Sequence[float]) -> float:
-    return math.sqrt(np.mean(np.square(values)))
+    return math.sqrt(np.mean(np.square(values))) if values else math.nan
+
+
+def criticals(found: Sequence[Errors]) -> list[float]:
+    """Errors of critical batch sizes that are known."""
+    return [entry.critical for entry in found if entry.critical is not None]
+
+
+def within(found: Sequence[Errors], factor: float) -> float:
+    """Which part of critical batch sizes is that close; bounds do not count, unless they contradict the truth."""
+    known = criticals(found)
+    count = len(known) + sum(entry.bound == "contradicts" for entry in found)
+    return sum(abs(value) <= math.log(factor) for value in known) / count if count else math.nan
+
+
+def typical(values: Sequence[float]) -> float:
+    """The factor that logarithms are off by in the geometric mean."""
+    return math.exp(np.abs(values).mean()) if len(values) else math.nan
+
+
+def held(found: Sequence[Errors]) -> tuple[float, float]:
+    """Which part of intervals holds the truth: of steps, of critical batch sizes."""
+    sizes = [entry.critical_held for entry in found if entry.critical_held is not None]
+    steps = [value for entry in found for value in entry.steps_held]
+    return float(np.mean(steps)), float(np.mean(sizes)) if sizes else math.nan
 
 
 def report(found: list[Errors], optimizer: str) -> str:
-    signed = [entry.critical for entry in found if entry.critical is not None]
     steps = [value for entry in found for value in entry.steps]
     rates = [value for entry in found for value in entry.rates]
-    held = np.mean([value for entry in found for value in entry.steps_held])
-    bounds = sum(entry.bound for entry in found)
-    only = f", {bounds} bounds" if bounds else ""
-    told = f", rates {math.exp(np.abs(rates).mean()):.2f}" if rates else ""
-    within = [sum(abs(value) <= math.log(factor) for value in signed) / len(found) for factor in (1.5, 2)]
+    of_steps, of_sizes = held(found)
+    told = f", rates {typical(rates):.2f}" if rates else ""
+    sizes = "" if math.isnan(of_sizes) else f", {of_sizes:.0%} of critical batch sizes"
     return (
-        f"{optimizer:12} of {len(found)}: critical batch size within 1.5 in {within[0]:.0%}, 2 in {within[1]:.0%} "
-        f"(median {math.exp(float(np.median(signed))):.2f} of the truth{only}); steps "
-        f"{math.exp(np.abs(steps).mean()):.2f} in the geometric mean, {math.exp(np.abs(steps).max()):.2f} at worst"
-        f"{told}; rms of logs: critical {rms(signed):.2f}, steps {rms(steps):.2f}; 90% intervals hold {held:.0%} of "
-        f"steps, {np.mean([entry.critical_held for entry in found]):.0%} of critical batch sizes"
+        f"{optimizer:12} of {len(found)}: critical batch size {_closeness(found)}; steps {typical(steps):.2f} in the "
+        f"geometric mean, {math.exp(np.abs(steps).max()):.2f} at worst{told}; rms of logs: critical "
+        f"{rms(criticals(found)):.2f}, steps {rms(steps):.2f}; 90% intervals hold {of_steps:.0%} of steps{sizes} "
+        f"({sum(entry.half_open for entry in found)} half open)"
     )
+
+
+def _closeness(found: Sequence[Errors]) -> str:
+    known = criticals(found)
+    if not known:
+        return f"not known{_bounds(found)}"
+    median = math.exp(float(np.median(known)))
+    parts = f"within 1.5 in {within(found, 1.5):.0%}, 2 in {within(found, 2):.0%}"
+    return f"{parts} (median {median:.2f} of the truth{_bounds(found)}{_by_the_same(found)})"
+
+
+def _by_the_same(found: Sequence[Errors]) -> str:
+    """How close critical batch sizes are by the truth's own batch sizes."""
+    logs = np.array([entry.alike for entry in found if entry.alike is not None])
+    parts = [f"{factor:g} in {np.mean(np.abs(logs) <= math.log(factor)):.0%}" for factor in (1.5, 2) if len(logs)]
+    return f"; by the same batch sizes within {', '.join(parts)}" if parts else ""
+
+
+def _bounds(found: Sequence[Errors]) -> str:
+    """Of how many references the prediction or the truth is a bound."""
+    kinds = [entry.bound for entry in found if entry.bound]
+    return f"; {len(kinds)} bounds, {kinds.count('contradicts')} contradict" if kinds else ""
 
 
 Found = dict[str, list[Errors]]
@@ -197,7 +275,7 @@ def readings_from(found: Found) -> dict[str, dict[str, float]]:
     return {
         optimizer: {
             "steps_error": rms([value for entry in entries for value in entry.steps]),
-            "critical_error": rms([entry.critical for entry in entries if entry.critical is not None]),
+            "critical_error": rms(criticals(entries)),
         }
         for optimizer, entries in found.items()
         if entries
@@ -205,15 +283,15 @@ def readings_from(found: Found) -> dict[str, dict[str, float]]:
 
 
 def errors_of(sweeps: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Errors of readings, of the sweep with the largest ones."""
+    """Errors of readings, of the sweep with the largest ones; those that are known."""
     largest: dict[str, dict[str, float]] = {}
     for sweep in sweeps:
         print(f"{sweep}: as it is")
         with changed({prediction: {"_DRAWS": 1}}, {}):
             found = readings_from(evaluate(read_references(sweep), OPTIMIZERS)[0])
         for optimizer, values in found.items():
-            known = largest.setdefault(optimizer, values)
-            largest[optimizer] = {name: float(np.fmax(value, known[name])) for name, value in values.items()}
+            known = largest.setdefault(optimizer, {})
+            known |= {name: max(value, known.get(name, 0.0)) for name, value in values.items() if value >= 0}
     return largest
 
 

@@ -2,8 +2,9 @@
 
 Chosen on digits and MNIST (docs/prediction.md has the losers too).  Errors are root mean squares of logarithms over
 references, prediction over truth, of the workload with the largest ones, rounded up: digits, MNIST, and Fashion-MNIST,
-which was held out when the rest was chosen.  Intervals are never narrower than they make them.  Nesterov has no truth
-of its own and is wider than momentum; averaged momentum has none on Fashion-MNIST, and is as wide as averaged SGD.
+which was held out when the rest was chosen.  They are raised where `evaluate_predictions.py` finds more, and never
+lowered.  Intervals are never narrower than they make them.  Nesterov has no truth of its own and is wider than
+momentum; averaged momentum has none on Fashion-MNIST, and is as wide as averaged SGD.
 """
 
 from collections.abc import Sequence
@@ -33,13 +34,13 @@ class Reading(NamedTuple):
 
 _KFAC = "on a network that was held out K-FAC took six times as many steps as predicted: only its order is right"
 READINGS = {
-    "sgd": Reading("sgd", 0.0, 0.31, 0.41, True),
-    "momentum": Reading("momentum", 0.0, 0.37, 0.33, True),
+    "sgd": Reading("sgd", 0.0, 0.31, 0.42, True),
+    "momentum": Reading("momentum", 0.0, 0.39, 0.34, True),
     "nesterov": Reading("nesterov", 0.0, 0.45, 0.45, True),
-    "sgd+ema": Reading("sgd+ema", 0.0, 0.47, 0.58, True),
-    "momentum+ema": Reading("momentum+ema", 0.0, 0.47, 0.68, True),
+    "sgd+ema": Reading("sgd+ema", 0.0, 0.48, 0.58, True),
+    "momentum+ema": Reading("momentum+ema", 0.0, 0.48, 0.68, True),
     "adam": Reading("momentum", 0.0, 0.42, 0.42, False),
-    "kfac": Reading("momentum", 0.6, 1.82, 0.65, False, noise=0.6, delayed=False, doubt=_KFAC),
+    "kfac": Reading("momentum", 0.6, 1.82, 1.32, False, noise=0.6, delayed=False, doubt=_KFAC),
 }
 # What is predicted unless asked otherwise.
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "sgd+ema")
