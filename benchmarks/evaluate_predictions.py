@@ -4,9 +4,10 @@
 
 Predicts from the references in benchmarks/references/ (`measure_references.py` makes them; nothing is trained here).
 The truth is that of `measure_truth.py` where there is one, else what the sweep reports at its own target. Prints how
-far critical batch sizes, steps and learning rates are off, how many intervals hold the truth, and how many references
-are refused. Batch sizes go further than the sweep's on both sides, so that a critical batch size may come out too small
-or too large; where it is a bound nevertheless, it is counted apart. With `--errors-of` intervals are as wide as the
+far critical batch sizes, steps and learning rates are off, how many intervals hold the truth, how many references are
+refused, and whether that is what was asked for (of seconds it is not judged: they are the processor's, not the
+clock's). Batch sizes go further than the sweep's on both sides, so that a critical batch size may come out too small or
+too large; where it is a bound nevertheless, it is counted apart. With `--errors-of` intervals are as wide as the
 largest errors of other sweeps make them: what they hold then was not looked at when they were made. `--candidates` does
 all that for other models and readings too: docs/prediction.md shows the losers.
 """
@@ -14,11 +15,13 @@ all that for other models and readings too: docs/prediction.md shows the losers.
 import argparse
 import json
 import math
+import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unittest import mock
@@ -52,7 +55,7 @@ class Reference(NamedTuple):
 
 
 def read_references(sweep: str) -> list[Reference]:
-    """Those that are stored, in order."""
+    """Those that are stored, in order; there must be some."""
     found = []
     for file in sorted(FOLDER.glob(f"{sweep}-*.json")):
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -61,6 +64,8 @@ def read_references(sweep: str) -> list[Reference]:
         known = {name: about[name] for name in names}
         measured = bl.read_measurement(file) if "moments" in document else None
         found.append(Reference(sweep=sweep, name=file.stem, measurement=measured, **known))
+    if not found:
+        sys.exit(f"{FOLDER} has no references of {sweep}: python benchmarks/measure_references.py --sweep {sweep}")
     return found
 
 
@@ -254,20 +259,91 @@ def _bounds(found: Sequence[Errors]) -> str:
 Found = dict[str, list[Errors]]
 
 
-def evaluate(references: list[Reference], optimizers: tuple[str, ...]) -> tuple[Found, list[float]]:
-    """Prints a line for each optimizer, and for each reference that is refused; errors, and seconds of predictions."""
+class Evaluated(NamedTuple):
+    """Errors by optimizer, how many references there were, and how many of them were refused; seconds of each."""
+
+    found: Found
+    references: int
+    refused: int
+    seconds: list[float]
+
+
+def evaluate(references: list[Reference], optimizers: tuple[str, ...]) -> Evaluated:
+    """Prints a line for each optimizer, and for each reference that is refused."""
     documents = [(reference, *predict(reference, optimizers)) for reference in references]
     predicted = [(reference, document) for reference, document, _ in documents if document["status"] == "predicted"]
     for reference, document, _ in documents:
         if document["reasons"]:
             print(f"  {reference.name} refused: {'; '.join(document['reasons'])}")
-    print(f"  {len(documents) - len(predicted)} of {len(documents)} references refused")
+    refused = len(documents) - len(predicted)
+    print(f"  {refused} of {len(documents)} references refused")
     every: Found = {}
     for optimizer in optimizers:
         found = [entry for reference, document in predicted if (entry := errors(optimizer, document, reference))]
         print(f"  {report(found, optimizer)}" if found else f"  {optimizer}: no truth", flush=True)
         every[optimizer] = found
-    return every, [seconds for *_, seconds in documents]
+    return Evaluated(every, len(documents), refused, [seconds for *_, seconds in documents])
+
+
+class Must(NamedTuple):
+    """What predictions must show: a number that is at most, or at least, a limit."""
+
+    words: str
+    number: Callable[[Evaluated], float]
+    limit: float
+    at_least: bool = False
+
+    def holds(self, evaluated: Evaluated) -> bool:
+        number = self.number(evaluated)
+        return number >= self.limit if self.at_least else number <= self.limit
+
+    def verdict(self, evaluated: Evaluated) -> str:
+        asked = f"{'at least' if self.at_least else 'at most'} {self.limit:.3g}"
+        passed = "pass" if self.holds(evaluated) else "fail"
+        return f"{passed}: {self.words}: {self.number(evaluated):.3g}, {asked} asked for"
+
+
+def close(optimizer: str, factor: float, part: float) -> Must:
+    """For so large a part of the references the critical batch size is that close."""
+    words = f"{optimizer}: part of critical batch sizes within {factor:g}"
+    return Must(words, lambda evaluated: within(evaluated.found[optimizer], factor), part, at_least=True)
+
+
+def off(optimizer: str, what: Literal["steps", "rates"], limit: float, worst: bool = False) -> Must:
+    """By which factor steps or learning rates are off at most, in the geometric mean or at worst."""
+
+    def number(evaluated: Evaluated) -> float:
+        logs = [value for entry in evaluated.found[optimizer] for value in getattr(entry, what)]
+        return math.exp(np.abs(logs).max()) if worst else typical(logs)
+
+    return Must(
+        f"{optimizer}: {what} off by a factor of, {'at worst' if worst else 'in the geometric mean'}", number, limit
+    )
+
+
+def hold(which: Literal[0, 1]) -> Must:
+    """How many intervals of steps, or of critical batch sizes, hold the truth."""
+    words = f"90% intervals of {('steps', 'critical batch sizes')[which]} that hold the truth"
+    return Must(words, lambda evaluated: held([*chain(*evaluated.found.values())])[which], 0.85, at_least=True)
+
+
+# Of sweeps that the model was chosen on, and of all others.
+MUSTS: Mapping[str, Sequence[Must]] = {
+    "digits": (
+        Must("references", lambda evaluated: evaluated.references, 20, at_least=True),
+        Must("references refused", lambda evaluated: evaluated.refused, 2),
+        close("sgd", 1.5, 0.8),
+        off("sgd", "steps", 1.25),
+        off("sgd", "steps", 1.7, worst=True),
+        off("sgd", "rates", 1.35),
+        close("momentum", 1.5, 0.7),
+        off("momentum", "steps", 1.4),
+        close("sgd+ema", 2, 1.0),
+        off("sgd+ema", "steps", 2, worst=True),
+    ),
+    "mnist": (close("sgd", 1.5, 2 / 3), close("sgd", 2, 1.0), close("momentum", 2, 1.0)),
+}
+HELD_OUT = (hold(0), hold(1))
 
 
 def readings_from(found: Found) -> dict[str, dict[str, float]]:
@@ -288,7 +364,7 @@ def errors_of(sweeps: Sequence[str]) -> dict[str, dict[str, float]]:
     for sweep in sweeps:
         print(f"{sweep}: as it is")
         with changed({prediction: {"_DRAWS": 1}}, {}):
-            found = readings_from(evaluate(read_references(sweep), OPTIMIZERS)[0])
+            found = readings_from(evaluate(read_references(sweep), OPTIMIZERS).found)
         for optimizer, values in found.items():
             known = largest.setdefault(optimizer, {})
             known |= {name: max(value, known.get(name, 0.0)) for name, value in values.items() if value >= 0}
@@ -344,9 +420,11 @@ def main() -> None:
     widths = errors_of(others)
     print(f"{asked.sweep}: {f'intervals by the errors of {asked.errors_of}' if others else 'as it is'}")
     with changed({}, widths):
-        _, seconds = evaluate(references, OPTIMIZERS)
+        evaluated = evaluate(references, OPTIMIZERS)
+    for must in MUSTS.get(asked.sweep, HELD_OUT):
+        print(f"  {must.verdict(evaluated)}")
     runs = [reference.seconds for reference in references]
-    print(f"  processor seconds: {np.mean(runs):.1f} of the run, {np.mean(seconds):.1f} of six curves")
+    print(f"  processor seconds: {np.mean(runs):.1f} of the run, {np.mean(evaluated.seconds):.1f} of six curves")
     for words, optimizers, constants, readings in CANDIDATES if asked.candidates else ():
         print(f"{asked.sweep}: {words}")
         with changed({**constants, prediction: {"_DRAWS": 1}}, readings):  # intervals are of no interest here
