@@ -228,6 +228,27 @@ def test_a_missed_target_is_not_identifiable() -> None:
     assert "missed the target" in found.reasons[0]
 
 
+def test_a_refused_page_has_the_target_and_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    referred = Referred(0.5, 20, math.nan, None, "the reference diverged: use a smaller learning rate", True)
+    monkeypatch.setattr(predicting, "run_reference", lambda *_: referred)
+    found = bl.predict("digits", target_on="validation", target=0.9)
+    assert found.reasons[0].startswith("the reference diverged: 4 learning rates were tried, each 1.5 times smaller")
+    page = bl.write_report(found, tmp_path / "page").read_text(encoding="utf-8")
+    assert "How large a batch can digits use?" in page
+    assert "0.9 on the validation set" in page
+    assert "nan" not in page.split("<body")[1]
+    assert bl.predict("digits", target_on="train-loss", target=0.1).target_loss == 0.1
+    assert "use a smaller learning rate" in bl.predict("digits", learning_rate=0.5).reasons[0]
+
+
+def test_a_refused_page_has_the_noise_scales_that_were_measured(tmp_path: Path) -> None:
+    reference = make_reference()
+    curve = list(zip(reference.steps, reference.losses, strict=True))
+    found = bl.predict_from(make_measurement(reference, top=3.0), curve, 64, 0.7, 0.1)
+    page = bl.write_report(found, tmp_path / "page").read_text(encoding="utf-8")
+    assert "Here: B_simple 70 (60 to ?), B_noise 90." in page
+
+
 def test_page_shows_the_prediction(prediction: bl.Prediction, tmp_path: Path) -> None:
     page = bl.write_report(prediction, tmp_path / "page").read_text(encoding="utf-8")
     assert "How large a batch can digits use?" in page

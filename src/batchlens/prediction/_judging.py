@@ -12,6 +12,8 @@ _MOST_APART, _MOST_VARIANCE_ERROR = 1.3, 0.2
 # A target counts as met within this factor: losses may have been measured on other examples. What is measured at more
 # than the other factor from the target is not of it.
 _NEARLY, _FAR = 1.15, 2.0
+# What helps a run that is too fast.
+SMALLER_RATE = "use a smaller learning rate"
 # Below so many steps a plateau is made of a few large ones, which no quadratic describes.
 LEAST_PLATEAU = 8
 
@@ -34,7 +36,7 @@ def reasons_against(reference: Reference, measurement: Measurement, top: float) 
     if sharpness > MOST_SHARPNESS:
         yield (
             f"learning rate times top curvature is {sharpness:.2f}, above {MOST_SHARPNESS}, the edge of stability: "
-            "use a smaller learning rate"
+            f"{SMALLER_RATE}"
         )
     yield from _doubts(last)
 

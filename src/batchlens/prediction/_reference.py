@@ -10,7 +10,7 @@ import numpy as np
 
 from batchlens.curvature.measurement import Measurement, read_measurement
 from batchlens.curvature.tracking import measure_training
-from batchlens.prediction._judging import MOST_SHARPNESS, halves_disagree
+from batchlens.prediction._judging import MOST_SHARPNESS, SMALLER_RATE, halves_disagree
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._readings import EXAMPLES
 from batchlens.training.loop import train
@@ -38,6 +38,12 @@ _CALMER, _MOST_TRIES = 1.5, 3
 _NOTHING_LEARNED = (
     f"no learning rate of the range test learned anything within {_RANGE_STEPS[-1]} steps: give a learning rate with "
     "which the loss falls"
+)
+
+# What is left to do where smaller rates were tried already.
+RATES_TRIED = (
+    f"{_MOST_TRIES + 1} learning rates were tried, each {_CALMER:g} times smaller than the one before: choose an "
+    "easier target, or tune this network with a sweep"
 )
 
 Tell = Callable[[int, int, str], None]
@@ -138,7 +144,7 @@ def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
         best = "" if record.best_metric is None else f"; the best was {record.best_metric:.4g}"
         words = f"the reference {'diverged' if lost else 'missed the target'} within {record.steps_taken:,} steps{best}"
         other = "choose an easier target" + (", or a larger learning rate" if plan.learning_rate else "")
-        remedy = "use a smaller learning rate" if lost else other
+        remedy = SMALLER_RATE if lost else other
         return Referred(rate, record.steps_taken, math.nan, None, f"{words}: {remedy}", lost)
     measurement = _measure(plan, rate, record.steps, tell)
     loss = record.target if plan.target_on == "train-loss" else measurement.moments[-1].loss

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from batchlens._checks import require_number, require_path, require_whole
 from batchlens.prediction._confirming import Confirmed, most_telling, update
+from batchlens.prediction._judging import SMALLER_RATE
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, require_asked
-from batchlens.prediction._reference import Plan, Referred, Tell, run_reference
+from batchlens.prediction._reference import RATES_TRIED, Plan, Referred, Tell, run_reference
 from batchlens.prediction.prediction import Prediction, predict_from
 from batchlens.training._arguments import load_data
 from batchlens.training._targets import check_target
@@ -76,15 +77,15 @@ def predict(
     require_asked(optimizers, batch_sizes)
     confirm = require_whole("confirm", confirm)
     found = find_workload(workload, size) if isinstance(workload, str) else workload
-    check_target(found, target_on, target)
+    aim = check_target(found, target_on, target)
     plan = Plan(
         workload=found,
         batch_size=require_whole("batch_size", batch_size, 1),
         learning_rate=None
         if learning_rate is None
         else require_number("learning_rate", learning_rate, 0, closed=(False, True)),
-        target_on=target_on,
-        target=target,
+        target_on=aim.on,
+        target=aim.value,
         examples=None if examples is None else require_whole("examples", examples, 2),
         seed=require_whole("seed", seed),
         out=None if out is None else require_path("out", out),
@@ -104,7 +105,7 @@ def predict(
         batch_sizes=batch_sizes,
         seed=plan.seed,
     )
-    prediction = replace(prediction, name=found.name)
+    prediction = _described(prediction, plan)
     if confirm and prediction.status == "predicted":
         prediction = update(prediction, list(_train_cells(plan, prediction, confirm, tell)))
     return replace(prediction, seconds=time.perf_counter() - started)
@@ -114,7 +115,17 @@ def _refused(plan: Plan, referred: Referred, seconds: float) -> Prediction:
     """The answer where the reference was not measured; it has no learning rate where none could be found."""
     rate = None if math.isnan(referred.learning_rate) else referred.learning_rate
     described = {"batch_size": plan.batch_size, "learning_rate": rate, "steps": referred.steps}
-    return Prediction("not_identifiable", (referred.reason,), (), (), referred.target_loss, described, seconds)
+    loss = plan.target if plan.target_on == "train-loss" and plan.target is not None else referred.target_loss
+    return _described(Prediction("not_identifiable", (referred.reason,), (), (), loss, described, seconds), plan)
+
+
+def _described(prediction: Prediction, plan: Plan) -> Prediction:
+    """With the workload and its target; a smaller learning rate is no advice where smaller ones were tried."""
+    reasons = prediction.reasons
+    if plan.learning_rate is None:
+        reasons = tuple(reason.replace(SMALLER_RATE, RATES_TRIED) for reason in reasons)
+    reference = {**prediction.reference, "target_on": plan.target_on, "target": plan.target}
+    return replace(prediction, name=plan.workload.name, reasons=reasons, reference=reference)
 
 
 def _train_cells(plan: Plan, prediction: Prediction, count: int, tell: Tell) -> Iterator[Confirmed]:

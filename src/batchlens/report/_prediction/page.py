@@ -1,5 +1,6 @@
 """The page about a prediction: for somebody who has never heard of the model."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,8 +45,11 @@ _PARAMETERS = {
 _HOW = (
     "Bands are 90% intervals: the measured numbers drawn anew, widened by how far such predictions were off where the "
     "truth is known. Fit: B_crit of steps = S_min (1 + B_crit / B). Knee, overhead and bend read the same curve in "
-    "other ways. B_simple and B_noise are ratios of gradient noise to gradient at the target; they are often taken for "
-    "critical batch sizes, and can be far from them."
+    "other ways."
+)
+_SCALES = (
+    "B_simple and B_noise are ratios of gradient noise to gradient at the target; they are often taken for critical "
+    "batch sizes, and can be far from them."
 )
 
 
@@ -117,16 +121,17 @@ def _plan_panels(prediction: Prediction) -> Iterator[tuple[PanelPlan[Prediction]
 
 
 def _sections(prediction: Prediction) -> Iterator[Section]:
+    scales = ", ".join(f"{entry.definition} {entry}" for entry in prediction.noise_scales)
     if prediction.reasons:
         items = "".join(f"<li>{escape(reason)}</li>" for reason in prediction.reasons)
-        yield Section("reasons", "Why it cannot be told", f"<ul>{items}</ul>")
+        measured = f'\n<p class="remark">{escape(f"{_SCALES} Here: {scales}.")}</p>' if scales else ""
+        yield Section("reasons", "Why it cannot be told", f"<ul>{items}</ul>{measured}")
     if prediction.predicted:
         definitions = [entry.definition for entry in prediction.predicted[0].critical_batch_sizes]
         rows = [[entry.optimizer, *map(str, entry.critical_batch_sizes)] for entry in prediction.predicted]
         heads = ("Optimizer", *(name.capitalize() for name in definitions))
         table = render_table("Predicted critical batch sizes", "critical", heads, rows)
-        scales = ", ".join(f"{entry.definition} {entry}" for entry in prediction.noise_scales)
-        remark = f'<p class="remark">{escape(f"{_HOW} Here: {scales}.")}</p>'
+        remark = f'<p class="remark">{escape(f"{_HOW} {_SCALES} Here: {scales}.")}</p>'
         doubts = "".join(
             f"<li>{escape(f'{entry.optimizer}: {reason}')}</li>"
             for entry in prediction.predicted
@@ -147,4 +152,12 @@ def _parameters(prediction: Prediction) -> dict[str, str]:
     """The target, and the run that all of it rests on, in words."""
     reference = prediction.reference
     found = {_PARAMETERS[name]: f"{reference[name]:.4g}" for name in _PARAMETERS if reference.get(name) is not None}
-    return {"target": f"a training loss of {prediction.target_loss:.3g}", **found}
+    return {"target": _target_words(prediction), **found}
+
+
+def _target_words(prediction: Prediction) -> str:
+    """The training loss, or what was asked for where no loss stands for it."""
+    if math.isfinite(prediction.target_loss):
+        return f"a training loss of {prediction.target_loss:.3g}"
+    place = {"train": "on training examples"}.get(prediction.reference["target_on"], "on the validation set")
+    return f"{prediction.reference['target']:g} {place}"
