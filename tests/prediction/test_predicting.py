@@ -265,6 +265,17 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["curves"][0]["optimizer"] == "sgd"
 
 
+def test_the_command_has_every_definition(
+    prediction: bl.Prediction, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bl, "predict", lambda *_, **__: prediction)
+    status, out, err = run("predict digits", capsys)
+    assert status == 0, err
+    assert all(f"{entry.definition} {entry}" in out for entry in prediction.noise_scales)
+    assert "Definitions are up to" in out
+    assert "overhead" in out
+
+
 def test_wrong_arguments_end_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run("predict digits --optimizers sgd,lion", capsys)
     assert status == 2

@@ -223,6 +223,15 @@ def test_what_is_doubted_is_said_where_it_comes_first() -> None:
     assert "its plateau" in found.sentence
 
 
+def test_what_definitions_disagree_about_is_said(prediction: Prediction) -> None:
+    sizes = {entry.definition: entry.value or 0.0 for entry in prediction.curves["sgd"].critical_batch_sizes}
+    known = {**sizes, "B_simple": 70.0, "B_noise": 90.0}
+    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    factor = f"{known[high] / known[low]:.2g}"
+    assert prediction.apart.startswith(f"Definitions are up to {factor} times apart for sgd: {low} ")
+    assert replace(prediction, predicted=()).apart == ""
+
+
 def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
     document = json.loads(json.dumps(prediction.as_document()))
     assert {"status", "reasons", "sentence", "seconds", "target_loss", "curves"} <= set(document)

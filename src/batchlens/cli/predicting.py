@@ -73,6 +73,8 @@ def predict_command(workload: str, out: Path | None, keep: Path | None, as_json:
 
 
 def _print(found: "Prediction") -> None:
+    if found.noise_scales:
+        say(f"Measured at the target: {', '.join(f'{entry.definition} {entry}' for entry in found.noise_scales)}.")
     if found.predicted:
         rows = [
             {"optimizer": entry.optimizer}
@@ -81,6 +83,8 @@ def _print(found: "Prediction") -> None:
             for entry in found.predicted
         ]
         print_table("Critical batch size (90% interval)", columns_of(rows))
+        if found.apart:
+            say(found.apart)
         points = [
             {"optimizer": entry.optimizer}
             | {name: _short(name, value) for name, value in point.items() if name != "interval"}

@@ -203,6 +203,11 @@ class Prediction(Result):
             return f"This run cannot tell: {'; '.join(self.reasons)}."
         return " ".join(_advice(self.predicted))
 
+    @property
+    def apart(self) -> str:
+        """What definitions and noise scales disagree about most, for the first optimizer; empty without two of them."""
+        return _how_far_apart(self.predicted[0], self.noise_scales) if self.predicted else ""
+
     def to_frame(self) -> "pandas.DataFrame":
         """One row per optimizer and batch size."""
         import pandas
@@ -472,6 +477,19 @@ def _advice(predicted: Sequence[PredictedCurve]) -> Iterator[str]:
     if value is not None and best.value is not None and best.value > value:
         about = "about " if best.relation == "=" else ""
         yield f"The critical batch size of {name} is {about}{bound_words(best.value, best.relation)}."
+
+
+def _how_far_apart(first: PredictedCurve, scales: Sequence[PredictedBatchSize]) -> str:
+    known = {
+        entry.definition: entry.value
+        for entry in (*first.critical_batch_sizes, *scales)
+        if entry.value and entry.relation == "="
+    }
+    if len(known) < 2:
+        return ""
+    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    words = ", ".join(f"{name} {bound_words(known[name], '=')}" for name in (low, high))
+    return f"Definitions are up to {known[high] / known[low]:.2g} times apart for {first.optimizer}: {words}."
 
 
 def _price(curve: ScalingCurve, batch_size: float) -> str:

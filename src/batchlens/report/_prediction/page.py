@@ -131,7 +131,7 @@ def _sections(prediction: Prediction) -> Iterator[Section]:
         rows = [[entry.optimizer, *map(str, entry.critical_batch_sizes)] for entry in prediction.predicted]
         heads = ("Optimizer", *(name.capitalize() for name in definitions))
         table = render_table("Predicted critical batch sizes", "critical", heads, rows)
-        remark = f'<p class="remark">{escape(f"{_HOW} {_SCALES} Here: {scales}.")}</p>'
+        remark = f'<p class="remark">{escape(f"{_HOW} {_SCALES} Here: {scales}. {prediction.apart}")}</p>'
         doubts = "".join(
             f"<li>{escape(f'{entry.optimizer}: {reason}')}</li>"
             for entry in prediction.predicted
