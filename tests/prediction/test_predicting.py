@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import batchlens as bl
+from batchlens.errors import BatchlensError
 from batchlens.prediction import _reference, predicting
 from batchlens.prediction._readings import EXAMPLES
 from batchlens.prediction._reference import Plan, Referred
@@ -163,6 +164,42 @@ def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:
         for rate in (0.5, None)
     )  # fmt: skip
     assert again.reference == first.reference
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"seed": 1}, "seed 0, not 1"),
+        ({"batch_size": 32}, "batch_size 64, not 32"),
+        ({"learning_rate": 0.25}, "settings"),
+        ({"workload": "simple_cnn_mnist"}, "workload digits, not simple_cnn_mnist"),
+    ],
+)
+def test_what_is_kept_of_another_run_is_refused_before_anything_is_run(
+    asked: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = {"workload": "digits", "size": "laptop", "source": "", "optimizer": "sgd", "batch_size": 64, "seed": 0,
+                "schedule": "constant", "settings": {"learning_rate": 0.5}}  # fmt: skip
+    bl.Measurement((), "digits", declared).save(tmp_path / "kept.json")
+    monkeypatch.setattr(_reference, "train", lambda *_, **__: pytest.fail("it ran"))
+    with pytest.raises(BatchlensError, match=rf"kept.json holds another measurement \({words}"):
+        bl.predict(**{"workload": "digits", "out": tmp_path / "kept.json", **asked})
+
+
+def test_ctrl_c_before_anything_is_kept_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bl, "predict", stop)
+    file = tmp_path / "kept.json"
+    assert (
+        "nothing is kept so far; run the same command again to begin anew"
+        in run(f"predict digits --keep {file}", capsys)[2]
+    )
+    file.touch()
+    assert "run the same command again to go on" in run(f"predict digits --keep {file}", capsys)[2]
 
 
 def test_what_is_kept_of_a_harder_target_answers_for_an_easier_one(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Critical batch sizes, steps and learning rates of a real network from one short run."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,9 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of the reference run.")
 @click.option("--out", type=_FILE, help="Folder for the page, its figures and their numbers.")
-@click.option("--keep", type=_FILE, help="File that keeps what is measured; an interrupted run goes on from it.")
+@click.option(
+    "--keep", type=_FILE, help="File that keeps what is measured; an interrupted measurement goes on from it."
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or mps.")
 @click.option("--threads", type=WHOLE, help="Of torch on the CPU.")
 @data_dir_option
@@ -58,7 +61,10 @@ def predict_command(workload: str, out: Path | None, keep: Path | None, as_json:
         from batchlens.report._page.folder import prepare_folder
 
         prepare_folder(out, "Choose another --out.")
-    with saying_how_to_go_on("--keep", keep is not None), progress_bar("Predicting") as advance:
+    with (
+        saying_how_to_go_on("--keep", keep is not None, partial(_has_begun, keep)),
+        progress_bar("Predicting") as advance,
+    ):
         found = bl.predict(workload, out=keep, progress=advance, **options)
     if found.predicted and len(found.confirmed) < options["confirm"]:
         say(_few(len(found.confirmed), options["confirm"]), err=True)
@@ -70,6 +76,11 @@ def predict_command(workload: str, out: Path | None, keep: Path | None, as_json:
     _print(found)
     if page is not None:
         say(f"Page: {page}")
+
+
+def _has_begun(keep: Path | None) -> bool:
+    """Whether something of the measurement is kept: range test and training are not."""
+    return keep is not None and (keep.exists() or keep.with_name(f"{keep.name}.checkpoint").exists())
 
 
 def _print(found: "Prediction") -> None:

@@ -171,12 +171,14 @@ def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
 
 
 @contextmanager
-def saying_how_to_go_on(option: str, kept: bool) -> Iterator[None]:
-    """Whenever Ctrl-C comes, it ends with what becomes of the run, which `option` would keep."""
+def saying_how_to_go_on(option: str, kept: bool, begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Whenever Ctrl-C comes, it ends with what becomes of the run, which `option` would keep once it has begun."""
     try:
         yield
     except KeyboardInterrupt as stopped:
         step = getattr(stopped, "step", None)
         where = "before the end" if step is None else f"at step {step:,}"
         remedy = "run the same command again to go on." if kept else f"with {option} it would be kept."
+        if kept and not begun():
+            remedy = "nothing is kept so far; run the same command again to begin anew."
         raise click.Abort(f"{where}; {remedy}") from None

@@ -10,6 +10,7 @@ import numpy as np
 
 from batchlens.curvature.measurement import Measurement, read_measurement
 from batchlens.curvature.tracking import measure_training
+from batchlens.errors import BatchlensError
 from batchlens.prediction._judging import MOST_SHARPNESS, SMALLER_RATE, halves_disagree
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._readings import EXAMPLES
@@ -105,8 +106,26 @@ def _forget(plan: Plan, referred: Referred) -> None:
 
 
 def _kept(plan: Plan) -> Mapping[str, Any]:
-    """What an interrupted run declared: it needs no other range test."""
-    return {} if plan.out is None or not plan.out.exists() else read_measurement(plan.out).declaration
+    """What an interrupted run declared: it needs no other range test. That of another run is refused."""
+    if plan.out is None or not plan.out.exists():
+        return {}
+    declared = read_measurement(plan.out).declaration
+    for name, value in _declaration(plan).items():
+        if declared.get(name) != value:
+            raise BatchlensError(
+                f"{plan.out} holds another measurement ({name} {declared.get(name)}, not {value}); choose another "
+                "file, or delete it."
+            )
+    return declared
+
+
+def _declaration(plan: Plan) -> dict[str, Any]:
+    """What is known of the run that will be measured, as its file has it."""
+    workload = plan.workload
+    known: dict[str, Any] = {"workload": workload.name, "size": workload.size, "source": workload.source}
+    known |= {"optimizer": OPTIMIZER, "batch_size": plan.batch_size, "seed": plan.seed, "schedule": "constant"}
+    known |= {} if plan.learning_rate is None else {"settings": {"learning_rate": plan.learning_rate}}
+    return known | ({} if plan.examples is None else {"examples": plan.examples})
 
 
 def _is_too_fast(referred: Referred) -> bool:
