@@ -305,11 +305,13 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_has_every_definition(
     prediction: bl.Prediction, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bl, "predict", lambda *_, **__: prediction)
+    noted = replace(prediction, predicted=(replace(prediction.predicted[0], notes=("wide",)),))
+    monkeypatch.setattr(bl, "predict", lambda *_, **__: noted)
     status, out, err = run("predict digits", capsys)
     assert status == 0, err
     assert all(f"{entry.definition} {entry}" in out for entry in prediction.noise_scales)
     assert "Definitions are up to" in out
+    assert "sgd: wide." in out
     assert "overhead" in out
 
 

@@ -232,6 +232,15 @@ def test_what_definitions_disagree_about_is_said(prediction: Prediction) -> None
     assert replace(prediction, predicted=()).apart == ""
 
 
+def test_a_note_is_no_reason_against_a_curve() -> None:
+    """Nesterov has no truth behind its intervals, and is advised all the same."""
+    found = predict(make_reference(), optimizers=["sgd", "nesterov"])
+    assert "no truth stands behind its intervals" in found.curves["nesterov"].notes[0]
+    assert found.as_document()["curves"][1]["notes"] == list(found.curves["nesterov"].notes)
+    assert found.curves["nesterov"].reasons == found.curves["sgd"].notes == ()
+    assert "The critical batch size of nesterov is" in found.sentence
+
+
 def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
     document = json.loads(json.dumps(prediction.as_document()))
     assert {"status", "reasons", "sentence", "seconds", "target_loss", "curves"} <= set(document)

@@ -94,8 +94,9 @@ def _print(found: "Prediction") -> None:
             for entry in found.predicted
         ]
         print_table("Critical batch size (90% interval)", columns_of(rows))
-        if found.apart:
-            say(found.apart)
+        for words in (found.apart, *_notes(found)):
+            if words:
+                say(words)
         points = [
             {"optimizer": entry.optimizer}
             | {name: _short(name, value) for name, value in point.items() if name != "interval"}
@@ -115,6 +116,10 @@ def _print(found: "Prediction") -> None:
             for cell in found.confirmed
         ]
         print_table("Predicted and measured", columns_of(cells))
+
+
+def _notes(found: "Prediction") -> list[str]:
+    return [f"{entry.optimizer}: {note}." for entry in found.predicted for note in entry.notes]
 
 
 def _few(trained: int, asked: int) -> str:

@@ -96,6 +96,7 @@ class PredictedCurve(Result):
         critical_batch_sizes: by each definition.
         reasons: why this curve should not be relied on; none as a rule.
         disagreement: between candidate models about the log steps at each batch size, from end to end.
+        notes: what to know of its intervals.
 
     >>> curve = ScalingCurve([8, 64], [100, 20], [{"learning_rate": 0.1}, {"learning_rate": 0.4}], "sgd")
     >>> PredictedCurve("sgd", curve, (PredictedBatchSize("fit", 40.0, Interval(30.0, 60.0)),))
@@ -107,6 +108,7 @@ class PredictedCurve(Result):
     critical_batch_sizes: tuple[PredictedBatchSize, ...]
     reasons: tuple[str, ...] = ()
     disagreement: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def critical(self, definition: str = "fit") -> PredictedBatchSize:
         """The critical batch size by one of the definitions; noise scales are those of the `Prediction`."""
@@ -138,6 +140,7 @@ class PredictedCurve(Result):
             "optimizer": self.optimizer,
             "critical_batch_sizes": [_batch_size_document(entry) for entry in self.critical_batch_sizes],
             "reasons": list(self.reasons),
+            "notes": list(self.notes),
             "points": list(self.points()),
         }
 
@@ -379,7 +382,14 @@ def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) ->
         intervals=intervals,
     )
     apart = tuple((np.nanmax(np.log(others), axis=0) - np.nanmin(np.log(others), axis=0)).tolist())
-    return PredictedCurve(name, found, _critical(found, steps, reading), tuple(_doubts(curve, delay, reading)), apart)
+    return PredictedCurve(
+        optimizer=name,
+        curve=found,
+        critical_batch_sizes=_critical(found, steps, reading),
+        reasons=tuple(_doubts(curve, delay, reading)),
+        disagreement=apart,
+        notes=(reading.note,) if reading.note else (),
+    )
 
 
 def _problem(model: Model, reading: Reading) -> NoisyQuadratic:

@@ -138,7 +138,12 @@ def _sections(prediction: Prediction) -> Iterator[Section]:
             for reason in entry.reasons
         )
         doubts = f"<p>Do not rely on these:</p>\n<ul>{doubts}</ul>\n" if doubts else ""
-        yield Section("critical", "Critical batch size", f"{table}\n{doubts}{remark}")
+        notes = "".join(
+            f'<p class="remark">{escape(f"{entry.optimizer}: {note}.")}</p>\n'
+            for entry in prediction.predicted
+            for note in entry.notes
+        )
+        yield Section("critical", "Critical batch size", f"{table}\n{doubts}{notes}{remark}")
     if prediction.confirmed:
         rows = [
             [cell.optimizer, f"{cell.batch_size:,}", f"{cell.predicted:,.0f} ({cell.interval})", cell.words]
