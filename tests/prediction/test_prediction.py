@@ -158,7 +158,7 @@ def test_kfac_and_adam_have_no_learning_rate(prediction: Prediction) -> None:
     ("change", "reason"),
     [
         ({"top": 3.0}, "learning rate times top curvature is 2.10, above 1.9"),
-        ({"halves": (1.0, 1.5)}, "halves of the data have top curvatures of 1 and 1.5"),
+        ({"halves": (1.0, 1.5)}, "it is 1 on one half of the examples and 1.5 on the other"),
         ({"variance_error": 0.3}, "the gradient variance is known to 30% only"),
     ],
 )

@@ -28,7 +28,7 @@ _FILE = click.Path(path_type=Path)
               show_default=True, help="Where the target is measured.")  # fmt: skip
 @click.option("--target", type=NUMBER, help="The workload's by default.")
 @click.option("--confirm", type=WHOLE, default=0, show_default=True,
-              help="Train this many of the most telling cells, and say how far the prediction was off.")  # fmt: skip
+              help="Train at so many batch sizes where the prediction is least certain, and compare.")  # fmt: skip
 @click.option("--batch-size", type=WHOLE, default=64, show_default=True, help="Of the reference run.")
 @click.option("--learning-rate", type=NUMBER, help="Of the reference run; found by a range test by default.")
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
@@ -123,7 +123,9 @@ def _notes(found: "Prediction") -> list[str]:
 
 
 def _few(trained: int, asked: int) -> str:
-    others = "others lie close to these, have no predicted learning rate or more examples than there are."
+    others = (
+        "others lie close to these, have no predicted learning rate, or their batch is larger than the training set."
+    )
     return f"batchlens: {trained} of {asked} cells were trained to confirm it: {others}"
 
 

@@ -50,7 +50,10 @@ def _doubts(moment: Moment) -> Iterator[str]:
     """Whether the numbers of a moment can be relied on."""
     if halves_disagree(moment):
         first, second = moment.top_halves
-        yield f"halves of the data have top curvatures of {first:.3g} and {second:.3g}: measure on more examples"
+        yield (
+            f"the top curvature is not known well: it is {first:.3g} on one half of the examples and {second:.3g} on "
+            f"the other, more than {_MOST_APART:g} times apart: measure on more examples"
+        )
     value, error, _ = moment.gradient_variance
     if value <= 0:
         yield "the gradients do not vary: measure on more examples, with their own losses"

@@ -59,8 +59,9 @@ def predict(
         size: "laptop" or "paper", for a workload's name.
         examples: of the training set that curvature and gradient noise are measured on; 3,072 unless given, and
             twice as many where halves of them disagree.
-        confirm: how many of the most telling cells to train at the predicted settings, and to take into account; fewer
-            where no others have a predicted learning rate and a batch size within the training set.
+        confirm: at how many batch sizes, those where the prediction is least certain, to train at the predicted
+            settings, and to take into account; fewer where no others have a predicted learning rate and a batch size
+            within the training set.
         seed: of the reference.
         out: a file that keeps what was measured, and from which an interrupted measurement goes on.
         device: cpu, cuda or mps.
