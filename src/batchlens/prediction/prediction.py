@@ -14,11 +14,12 @@ from batchlens._checks import require_choice, require_instance, require_number, 
 from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.optimizers import base_of, is_averaged
+from batchlens.prediction._advising import advice, how_far_apart
 from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
 from batchlens.prediction._readings import BATCH_SIZES, INTERVALS_FROM, OPTIMIZERS, READINGS, Reading, require_asked
-from batchlens.scaling._critical import DEFINITIONS, Relation, bound_words, reached, read_curves
+from batchlens.scaling._critical import DEFINITIONS, Relation, bound_words, read_curves
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._nearby import tune_nearby
@@ -38,8 +39,6 @@ __all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
 _DRAWS, _REACH = 8, 1.645
 # Of fewer draws there is no scatter.
 _FEWEST_DRAWS = 2
-# Up to which batch size training takes at most this many times the fewest examples is part of the answer.
-_CHEAP = 1.2
 # A curve has gone on beyond its target where a loss is lower than the target by more than this factor.
 _BEYOND = 1.15
 # Learning rate times curvature, over 1 + momentum, of curvatures that are drawn: the run was stable.
@@ -204,12 +203,12 @@ class Prediction(Result):
         """Advice in plain words."""
         if self.status == "not_identifiable":
             return f"This run cannot tell: {'; '.join(self.reasons)}."
-        return " ".join(_advice(self.predicted))
+        return " ".join(advice(self.predicted))
 
     @property
     def apart(self) -> str:
         """What definitions and noise scales disagree about most, for the first optimizer; empty without two of them."""
-        return _how_far_apart(self.predicted[0], self.noise_scales) if self.predicted else ""
+        return how_far_apart(self.predicted[0], self.noise_scales) if self.predicted else ""
 
     def to_frame(self) -> "pandas.DataFrame":
         """One row per optimizer and batch size."""
@@ -458,61 +457,6 @@ def _doubts(curve: ScalingCurve, delay: int, reading: Reading) -> Iterator[str]:
     if last is not None and last < LEAST_PLATEAU:
         after = f", after a delay of {delay}," if delay else ""
         yield f"its plateau of {last:g} steps{after} is under {LEAST_PLATEAU}: the model is not about a few large steps"
-
-
-def _advice(predicted: Sequence[PredictedCurve]) -> Iterator[str]:
-    first = predicted[0]
-    _, value, interval, relation = first.critical()
-    words = f"With {first.optimizer} the critical batch size is"
-    if value is None:
-        yield f"The batch sizes asked for do not show the critical batch size of {first.optimizer}."
-    elif relation != "=":
-        other = "larger" if relation == ">=" else "smaller"
-        yield f"{words} {bound_words(value, relation)}; ask for {other} batch sizes to see more."
-    else:
-        within = "" if interval is None else f" ({interval})"
-        yield f"{words} about {value:,.0f}{within}{_price(first.curve, value)}."
-    if first.reasons:
-        yield f"Do not rely on it: {'; '.join(first.reasons)}."
-    cheap = [size for size, part in zip(first.curve.batch_sizes, first.curve.efficiency(), strict=True)
-             if part is not None and part >= 1 / _CHEAP]  # fmt: skip
-    if cheap and value is not None:
-        size = max(cheap)
-        place = first.curve.batch_sizes.index(size)
-        rate = first.curve.settings[place].get("learning_rate")
-        use = "" if rate is None else f", with a learning rate of about {rate:.2g}"
-        yield f"Up to {size:,.0f} it takes at most {_CHEAP:g} times the fewest examples{use}."
-    others = {entry.optimizer: entry.critical() for entry in predicted[1:] if not entry.reasons}
-    name, best = max(others.items(), key=lambda pair: pair[1].value or 0.0, default=("", first.critical()))
-    if value is not None and best.value is not None and best.value > value:
-        about = "about " if best.relation == "=" else ""
-        yield f"The critical batch size of {name} is {about}{bound_words(best.value, best.relation)}."
-
-
-def _how_far_apart(first: PredictedCurve, scales: Sequence[PredictedBatchSize]) -> str:
-    known = {
-        entry.definition: entry.value
-        for entry in (*first.critical_batch_sizes, *scales)
-        if entry.value and entry.relation == "="
-    }
-    if len(known) < 2:
-        return ""
-    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    words = ", ".join(f"{name} {bound_words(known[name], '=')}" for name in (low, high))
-    return f"Definitions are up to {known[high] / known[low]:.2g} times apart for {first.optimizer}: {words}."
-
-
-def _price(curve: ScalingCurve, batch_size: float) -> str:
-    """What a batch size takes on a curve, if it lies between those of the curve."""
-    log_batch, log_steps = reached(curve.batch_sizes, curve.steps)
-    at = math.log(batch_size)
-    if not log_batch[0] <= at <= log_batch[-1]:
-        return ""
-    parts = [part for part in curve.efficiency() if part is not None]
-    steps = float(np.interp(at, log_batch, log_steps))
-    fewest_examples = log_batch[0] + log_steps[0] + math.log(parts[0])
-    slower, dearer = math.exp(steps - log_steps.min()), math.exp(at + steps - fewest_examples)
-    return f": there training takes {slower:.2g} times the fewest steps and {dearer:.2g} times the fewest examples"
 
 
 def _ends(ratio: Any) -> tuple[float | None, Interval | None]:
