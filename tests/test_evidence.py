@@ -215,9 +215,9 @@ def test_a_repeated_run_is_held_to_its_bits_here_and_to_its_cell_elsewhere(tmp_p
 def test_reported_runs_can_be_repeated_from_the_store() -> None:
     """To the bit on the processor that measured them, elsewhere to nearly as many steps."""
     sweep = bl.read_sweep(digest.HERE / "digits.sqlite")
-    for run in verify.repeat(sweep.declaration, verify.sample(sweep, 4)):
-        assert run.steps is not None
-        assert run.same if run.here else run.steps == pytest.approx(run.trial.interpolated, rel=0.3)
+    for found in verify.repeat(sweep.declaration, verify.sample(sweep, 4)):
+        assert found.steps is not None
+        assert found.same if found.here else found.steps == pytest.approx(found.trial.interpolated, rel=0.3)
 
 
 def test_bits_are_compared_on_the_processor_that_measured_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
