@@ -8,8 +8,8 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.prediction._readings import READINGS
-from batchlens.prediction.prediction import PredictedBatchSize, PredictedCurve, Prediction, open_end
-from batchlens.scaling._intervals import Interval
+from batchlens.prediction.prediction import PredictedBatchSize, PredictedCurve, Prediction
+from batchlens.scaling._intervals import Interval, open_end
 from batchlens.scaling.curve import ScalingCurve
 
 # How far apart in log batch size errors of a curve still resemble each other, and the scatter of one run's log steps.

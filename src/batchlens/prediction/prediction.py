@@ -20,7 +20,7 @@ from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
 from batchlens.prediction._readings import BATCH_SIZES, INTERVALS_FROM, OPTIMIZERS, READINGS, Reading, require_asked
 from batchlens.scaling._critical import DEFINITIONS, Relation, bound_words, read_curves
-from batchlens.scaling._intervals import Interval
+from batchlens.scaling._intervals import Interval, open_end
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.theory._nearby import tune_nearby
 from batchlens.theory.problem import NoisyQuadratic
@@ -72,16 +72,6 @@ class PredictedBatchSize(NamedTuple):
         if self.value is None:
             return "unknown"
         return f"{bound_words(self.value, self.relation)}{'' if self.interval is None else f' ({self.interval})'}"
-
-
-def open_end(interval: Interval, relation: Relation) -> Interval:
-    """The interval of a bound: what lies beyond the batch sizes asked for is not known.
-
-    >>> print(open_end(Interval(4.0, 16.0), ">="))
-    4 to ?
-    """
-    low, high = interval
-    return Interval(None if relation == "<=" else low, None if relation == ">=" else high)
 
 
 @dataclass(frozen=True, repr=False)

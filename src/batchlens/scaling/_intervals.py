@@ -7,7 +7,7 @@ import numpy as np
 
 from batchlens._arrays import FloatArray
 from batchlens.scaling._bend import Bends
-from batchlens.scaling._critical import Definition, Readings, read_curves, read_fitted, within
+from batchlens.scaling._critical import Definition, Readings, Relation, read_curves, read_fitted, within
 
 if TYPE_CHECKING:
     from batchlens.scaling.curve import CriticalBatchSize
@@ -28,6 +28,16 @@ class Interval(NamedTuple):
     def __str__(self) -> str:
         low, high = ("?" if end is None else f"{end:,.3g}" if end < 1000 else f"{end:,.0f}" for end in self)
         return f"{low} to {high}"
+
+
+def open_end(interval: Interval, relation: Relation) -> Interval:
+    """The interval of a bound: what lies beyond the batch sizes asked for is not known.
+
+    >>> print(open_end(Interval(4.0, 16.0), ">="))
+    4 to ?
+    """
+    low, high = interval
+    return Interval(None if relation == "<=" else low, None if relation == ">=" else high)
 
 
 class Estimate(NamedTuple):
