@@ -223,15 +223,19 @@ def held(found: Sequence[Errors]) -> tuple[float, float]:
 def report(found: list[Errors], optimizer: str) -> str:
     steps = [value for entry in found for value in entry.steps]
     rates = [value for entry in found for value in entry.rates]
-    of_steps, of_sizes = held(found)
     told = f", rates {typical(rates):.2f}" if rates else ""
-    sizes = "" if math.isnan(of_sizes) else f", {of_sizes:.0%} of critical batch sizes"
     return (
         f"{optimizer:12} of {len(found)}: critical batch size {_closeness(found)}; steps {typical(steps):.2f} in the "
         f"geometric mean, {math.exp(np.abs(steps).max()):.2f} at worst{told}; rms of logs: critical "
-        f"{rms(criticals(found)):.2f}, steps {rms(steps):.2f}; 90% intervals hold {of_steps:.0%} of steps{sizes} "
-        f"({sum(entry.half_open for entry in found)} half open)"
+        f"{rms(criticals(found)):.2f}, steps {rms(steps):.2f}"
     )
+
+
+def report_intervals(found: list[Errors]) -> str:
+    of_steps, of_sizes = held(found)
+    sizes = "" if math.isnan(of_sizes) else f", {of_sizes:.0%} of critical batch sizes"
+    half_open = sum(entry.half_open for entry in found)
+    return f"90% intervals hold {of_steps:.0%} of steps{sizes} ({half_open} half open)"
 
 
 def _closeness(found: Sequence[Errors]) -> str:
@@ -268,8 +272,8 @@ class Evaluated(NamedTuple):
     seconds: list[float]
 
 
-def evaluate(references: list[Reference], optimizers: tuple[str, ...]) -> Evaluated:
-    """Prints a line for each optimizer, and for each reference that is refused."""
+def evaluate(references: list[Reference], optimizers: tuple[str, ...], intervals: bool = True) -> Evaluated:
+    """Prints a line for each optimizer, with what its `intervals` hold, and for each reference that is refused."""
     documents = [(reference, *predict(reference, optimizers)) for reference in references]
     predicted = [(reference, document) for reference, document, _ in documents if document["status"] == "predicted"]
     for reference, document, _ in documents:
@@ -280,7 +284,8 @@ def evaluate(references: list[Reference], optimizers: tuple[str, ...]) -> Evalua
     every: Found = {}
     for optimizer in optimizers:
         found = [entry for reference, document in predicted if (entry := errors(optimizer, document, reference))]
-        print(f"  {report(found, optimizer)}" if found else f"  {optimizer}: no truth", flush=True)
+        words = report(found, optimizer) if found else f"{optimizer}: no truth"
+        print(f"  {words}; {report_intervals(found)}" if found and intervals else f"  {words}", flush=True)
         every[optimizer] = found
     return Evaluated(every, len(documents), refused, [seconds for *_, seconds in documents])
 
@@ -364,7 +369,7 @@ def errors_of(sweeps: Sequence[str]) -> dict[str, dict[str, float]]:
     for sweep in sweeps:
         print(f"{sweep}: as it is")
         with changed({prediction: {"_DRAWS": 1}}, {}):
-            found = readings_from(evaluate(read_references(sweep), OPTIMIZERS).found)
+            found = readings_from(evaluate(read_references(sweep), OPTIMIZERS, intervals=False).found)
         for optimizer, values in found.items():
             known = largest.setdefault(optimizer, {})
             known |= {name: max(value, known.get(name, 0.0)) for name, value in values.items() if value >= 0}
@@ -428,7 +433,7 @@ def main() -> None:
     for words, optimizers, constants, readings in CANDIDATES if asked.candidates else ():
         print(f"{asked.sweep}: {words}")
         with changed({**constants, prediction: {"_DRAWS": 1}}, readings):  # intervals are of no interest here
-            evaluate(references, optimizers)
+            evaluate(references, optimizers, intervals=False)
 
 
 if __name__ == "__main__":
