@@ -71,5 +71,5 @@ def test_bounds_agree_where_both_can_be_true(
 
 
 def test_a_sweep_without_references_ends_in_a_sentence(benchmark: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="has no references of resnet8: python benchmarks"):
-        benchmark.read_references("resnet8")
+    with pytest.raises(SystemExit, match="has no references of vgg11: python benchmarks"):
+        benchmark.read_references("vgg11")

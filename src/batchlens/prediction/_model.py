@@ -13,11 +13,13 @@ batch size, and the quadratic begins after them.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from batchlens._arrays import FloatArray
+from batchlens._checks import require_number, require_whole
 from batchlens.theory.dynamics import risk
 from batchlens.theory.problem import NoisyQuadratic
 from batchlens.theory.rule import UpdateRule
@@ -41,6 +43,8 @@ _LARGEST_LOSS = 1e6
 # Steps up to this factor away are around another one.
 _AROUND = 1.25
 _EVALUATIONS = 40
+# A curve has gone on beyond its target where a loss is lower than the target by more than this factor.
+_BEYOND = 1.15
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,37 @@ class Reference:
     learning_rate: float
     momentum: float
     target: float  # a training loss
+
+    @classmethod
+    def of(
+        cls,
+        loss_curve: Sequence[tuple[int, float]],
+        batch_size: int,
+        learning_rate: float,
+        momentum: float,
+        target: float,
+    ) -> "Reference":
+        """Of losses that go on until the target or beyond, which are checked and cut there."""
+        target = require_number("target", target, 0, closed=(False, True))
+        points = [tuple(point) for point in loss_curve]
+        if len(points) < 2 or any(len(point) != 2 for point in points) or points[0][0] != 0:
+            raise ValueError("`loss_curve` must hold (step, loss) pairs, that of step 0 first, and one more at least.")
+        steps = tuple(require_whole("loss_curve", step) for step, _ in points)
+        if any(later <= earlier for earlier, later in pairwise(steps)):
+            raise ValueError("`loss_curve` must have rising steps.")
+        losses = tuple(require_number("loss_curve", loss, 0, closed=(False, True)) for _, loss in points)
+        below = next((place for place, loss in enumerate(losses) if loss < target / _BEYOND), len(losses) - 1)
+        steps, losses = steps[: below + 1], losses[: below + 1]
+        if losses[0] <= target:
+            raise ValueError(f"`target` must be below the loss at step 0, {losses[0]:g}, got {target:g}.")
+        return cls(
+            steps,
+            losses,
+            require_whole("batch_size", batch_size, 1),
+            require_number("learning_rate", learning_rate, 0, closed=(False, True)),
+            require_number("momentum", momentum, 0, 1, closed=(True, False)),
+            target,
+        )
 
     @property
     def rule(self) -> UpdateRule:

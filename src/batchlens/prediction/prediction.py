@@ -4,13 +4,12 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from batchlens._arrays import FloatArray
-from batchlens._checks import require_choice, require_instance, require_number, require_whole
+from batchlens._checks import require_choice, require_instance
 from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.optimizers import base_of, is_averaged
@@ -39,8 +38,6 @@ __all__ = ["PredictedBatchSize", "PredictedCurve", "Prediction", "predict_from"]
 _DRAWS, _REACH = 8, 1.645
 # Of fewer draws there is no scatter.
 _FEWEST_DRAWS = 2
-# A curve has gone on beyond its target where a loss is lower than the target by more than this factor.
-_BEYOND = 1.15
 # Learning rate times curvature, over 1 + momentum, of curvatures that are drawn: the run was stable.
 _SHARPEST = 1.95
 
@@ -271,7 +268,7 @@ def predict_from(
     require_instance("measurement", measurement, Measurement)
     if not measurement.moments:
         raise ValueError("`measurement` must have at least one moment, got none.")
-    reference = _reference(loss_curve, batch_size, learning_rate, momentum, target)
+    reference = Reference.of(loss_curve, batch_size, learning_rate, momentum, target)
     names, sizes = require_asked(optimizers, batch_sizes)
     numbers = Measured.of(measurement, reference.steps[-1])
     reasons = tuple(reasons_against(reference, measurement, numbers.top))
@@ -306,31 +303,6 @@ def predict_from(
     }
     predicted = tuple(_predict(name, fitted[wait], sizes, target) for name, wait in waits.items())
     return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
-
-
-def _reference(
-    loss_curve: Sequence[tuple[int, float]], batch_size: int, learning_rate: float, momentum: float, target: float
-) -> Reference:
-    target = require_number("target", target, 0, closed=(False, True))
-    points = [tuple(point) for point in loss_curve]
-    if len(points) < 2 or any(len(point) != 2 for point in points) or points[0][0] != 0:
-        raise ValueError("`loss_curve` must hold (step, loss) pairs, that of step 0 first, and one more at least.")
-    steps = tuple(require_whole("loss_curve", step) for step, _ in points)
-    if any(later <= earlier for earlier, later in pairwise(steps)):
-        raise ValueError("`loss_curve` must have rising steps.")
-    losses = tuple(require_number("loss_curve", loss, 0, closed=(False, True)) for _, loss in points)
-    below = next((place for place, loss in enumerate(losses) if loss < target / _BEYOND), len(losses) - 1)
-    steps, losses = steps[: below + 1], losses[: below + 1]
-    if losses[0] <= target:
-        raise ValueError(f"`target` must be below the loss at step 0, {losses[0]:g}, got {target:g}.")
-    return Reference(
-        steps,
-        losses,
-        require_whole("batch_size", batch_size, 1),
-        require_number("learning_rate", learning_rate, 0, closed=(False, True)),
-        require_number("momentum", momentum, 0, 1, closed=(True, False)),
-        target,
-    )
 
 
 class _Fitted(NamedTuple):
