@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,4 +52,9 @@ def make_measurement(reference: Reference, top: float = 1.5, **last: float) -> M
     """As `measure_training` gives it: late moments, the last at the target."""
     steps = reference.steps[-1]
     moments = (make_moment(int(0.9 * steps), top), make_moment(steps, top, **last))  # type: ignore[arg-type]
-    return Measurement(moments, "made")
+    return Measurement(moments, "made", loss_curve=tuple(zip(reference.steps, reference.losses, strict=True)))
+
+
+def make_slow_reference() -> Reference:
+    """Of a run with much noise and a small learning rate, which is told as one at a large rate."""
+    return make_reference(replace(MODEL, variance=400.0), learning_rate=0.02, most=20_000)

@@ -15,7 +15,7 @@ from batchlens.errors import BatchlensError
 from batchlens.prediction import _reference, predicting
 from batchlens.prediction._readings import EXAMPLES
 from batchlens.prediction._reference import Plan, Referred
-from tests.prediction.making import make_measurement, make_moment, make_reference
+from tests.prediction.making import make_measurement, make_moment, make_reference, make_slow_reference
 from tests.program import run
 
 
@@ -46,14 +46,19 @@ def test_confirming_trains_cells(prediction: bl.Prediction) -> None:
     assert cell.steps is None or cell.steps > 0
 
 
-def run_with_rate(rate: float | None, monkeypatch: pytest.MonkeyPatch, out: Path | None = None) -> Referred:
-    """A reference whose range test says 1, on a network whose top curvature is 3."""
+def run_with_rate(
+    rate: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+    out: Path | None = None,
+    measurement: bl.Measurement | None = None,
+) -> Referred:
+    """A reference whose range test says 1, on a network whose top curvature is 3 unless measured otherwise."""
+    made = measurement or make_measurement(make_reference(), top=3.0)
 
     def run_at(plan: Plan, rate: float, tell: object) -> Referred:
         if rate > 0.9:
             return Referred(rate, 20, math.nan, None, "diverged", True)
-        reference = make_reference()
-        return Referred(rate, reference.steps[-1], 0.1, make_measurement(reference, top=3.0))
+        return Referred(rate, made.moments[-1].step, 0.1, made)
 
     monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 1.0)
     monkeypatch.setattr(_reference, "_run_at", run_at)
@@ -77,6 +82,21 @@ def range_tested(
     monkeypatch.setattr(_reference, "train", train)
     plan = Plan(bl.find_workload("resnet8_cifar10"), 64, None, "train-loss", 1.4, None, 0, None, {})
     return _reference.find_rate(plan, lambda *_: None), sorted(set(tried[1:]))
+
+
+@pytest.mark.parametrize(("best", "lost"), [(2.29, True), (1.5, False)])
+def test_a_run_that_learned_nothing_counts_as_lost(best: float, lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate that is too large may leave a network at chance for good, without a loss that is not finite."""
+    history = [SimpleNamespace(metric=2.3)]
+    record = SimpleNamespace(
+        steps=None, steps_taken=9, status="not_reached", history=history, best_metric=best, target=1.4
+    )
+    monkeypatch.setattr(_reference, "train", lambda *_, **__: record)
+    plan = Plan(bl.find_workload("resnet8_cifar10"), 64, None, "train-loss", 1.4, None, 0, None, {})
+    found = _reference._run_at(plan, 0.6, lambda *_: None)
+    assert found.diverged == lost
+    assert found.reason.startswith("the reference missed the target within 9 steps; the best was")
+    assert ("smaller learning rate" in found.reason) == lost
 
 
 @pytest.mark.parametrize(("learns_after", "steps"), [(40, [40]), (100, [40, 160])])
@@ -121,6 +141,13 @@ def test_without_a_rate_nothing_is_predicted(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_rate_that_is_too_fast_gives_way_to_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 diverges, 2/3 has a sharpness of 2 and 4/9 one of 4/3."""
     assert run_with_rate(None, monkeypatch).learning_rate == pytest.approx(4 / 9)
+
+
+def test_a_rate_that_the_model_outruns_gives_way_to_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2/3 has a sharpness of 1.8, close to the edge, and 4/9 one of 1.2."""
+    measurement = make_measurement(make_slow_reference(), top=2.7, variance=400.0)
+    found = run_with_rate(None, monkeypatch, measurement=measurement)
+    assert found.learning_rate == pytest.approx(4 / 9)
 
 
 def test_a_file_of_another_run_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from batchlens.prediction._readings import READINGS
 from batchlens.prediction._reference import largest_good
 from batchlens.prediction.prediction import Prediction, _critical
 from batchlens.scaling._intervals import Interval
-from tests.prediction.making import MODEL, TARGET, make_measurement, make_moment, make_reference
+from tests.prediction.making import MODEL, TARGET, make_measurement, make_moment, make_reference, make_slow_reference
 
 SIZES = [8, 32, 128, 512]
 
@@ -130,14 +130,20 @@ def test_gradients_that_do_not_vary_are_refused() -> None:
     assert "do not vary" in found.reasons[0]
 
 
-def test_a_long_run_near_the_edge_of_stability_is_predicted() -> None:
+def test_a_run_near_the_edge_of_stability_is_predicted() -> None:
     """Curvatures that are drawn anew may not make it unstable."""
-    model = replace(MODEL, variance=400.0)
-    reference = make_reference(model, learning_rate=0.02, most=20_000)
-    sharp = replace(reference, learning_rate=1.25)
-    moments = (make_moment(reference.steps[-1], 1.5, variance=400.0),)
-    found = predict(sharp, bl.Measurement(moments, "made"), optimizers=["sgd"])
+    found = predict(make_reference(replace(MODEL, variance=0.5), learning_rate=1.25), optimizers=["sgd"])
     assert found.status == "predicted", found.reasons
+
+
+def test_a_run_near_the_edge_that_its_own_model_outruns_is_refused() -> None:
+    """Far from the edge it is merely timid."""
+    slow = make_slow_reference()
+    measurement = make_measurement(slow, variance=400.0)
+    found = predict(replace(slow, learning_rate=1.25), measurement)
+    assert found.status == "not_identifiable"
+    assert "is 1.88, close to the edge of stability, and the model that follows the run says that" in found.sentence
+    assert predict(replace(slow, learning_rate=0.9), measurement, optimizers=["sgd"]).status == "predicted"
 
 
 def test_a_reference_with_momentum_is_followed_as_it_is() -> None:

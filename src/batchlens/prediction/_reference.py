@@ -11,8 +11,9 @@ import numpy as np
 from batchlens.curvature.measurement import Measurement, read_measurement
 from batchlens.curvature.tracking import measure_training
 from batchlens.errors import BatchlensError
-from batchlens.prediction._judging import MOST_SHARPNESS, SMALLER_RATE, halves_disagree
+from batchlens.prediction._judging import SMALLER_RATE, halves_disagree, is_too_fast
 from batchlens.prediction._measured import Measured
+from batchlens.prediction._model import Reference
 from batchlens.prediction._readings import EXAMPLES
 from batchlens.training.loop import train
 from batchlens.training.record import Record
@@ -73,14 +74,14 @@ class Referred(NamedTuple):
     target_loss: float
     measurement: Measurement | None
     reason: str = ""
-    diverged: bool = False
+    diverged: bool = False  # or learned nothing
 
 
 def run_reference(plan: Plan, tell: Tell) -> Referred:
     """Finds the learning rate, trains to the target and measures the same run.
 
-    A rate that was not asked for, and with which the run ends at the edge of stability, gives way to a smaller one.
-    Where halves of the examples disagree on the curvature, it is measured on twice as many.
+    A rate that was not asked for, and with which the run ends at the edge of stability or too close to it, gives way to
+    a smaller one. Where halves of the examples disagree on the curvature, it is measured on twice as many.
     """
     kept = _kept(plan)
     rate = plan.learning_rate or kept.get("settings", {}).get("learning_rate") or find_rate(plan, tell)
@@ -89,7 +90,7 @@ def run_reference(plan: Plan, tell: Tell) -> Referred:
     measured = replace(plan, examples=plan.examples or kept.get("examples", EXAMPLES))
     referred = _run_at(measured, rate, tell)
     for _ in range(_MOST_TRIES if plan.learning_rate is None else 0):
-        if not _is_too_fast(referred):
+        if not _is_too_fast(plan, referred):
             break
         _forget(plan, referred)
         referred = _run_at(measured, referred.learning_rate / _CALMER, tell)
@@ -128,11 +129,12 @@ def _declaration(plan: Plan) -> dict[str, Any]:
     return known | ({} if plan.examples is None else {"examples": plan.examples})
 
 
-def _is_too_fast(referred: Referred) -> bool:
-    if referred.measurement is None:
+def _is_too_fast(plan: Plan, referred: Referred) -> bool:
+    measurement = referred.measurement
+    if measurement is None:
         return referred.diverged
-    top = Measured.of(referred.measurement, referred.steps).top
-    return referred.learning_rate * top > MOST_SHARPNESS
+    run = Reference.of(measurement.loss_curve, plan.batch_size, referred.learning_rate, 0.0, referred.target_loss)
+    return is_too_fast(run, measurement, Measured.of(measurement, run.steps[-1]))
 
 
 def _are_too_few(referred: Referred) -> bool:
@@ -159,15 +161,24 @@ def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
     if record.steps == 0:
         raise ValueError(f"`target` must not be met before the first step, got {record.target:g}.")
     if record.steps is None:
-        lost = record.status == "diverged"
+        lost = record.status == "diverged" or _learned_nothing(record)
         best = "" if record.best_metric is None else f"; the best was {record.best_metric:.4g}"
-        words = f"the reference {'diverged' if lost else 'missed the target'} within {record.steps_taken:,} steps{best}"
+        how = "diverged" if record.status == "diverged" else "missed the target"
+        words = f"the reference {how} within {record.steps_taken:,} steps{best}"
         other = "choose an easier target" + (", or a larger learning rate" if plan.learning_rate else "")
         remedy = SMALLER_RATE if lost else other
         return Referred(rate, record.steps_taken, math.nan, None, f"{words}: {remedy}", lost)
     measurement = _measure(plan, rate, record.steps, tell)
     loss = record.target if plan.target_on == "train-loss" else measurement.moments[-1].loss
     return Referred(rate, record.steps, loss, measurement)
+
+
+def _learned_nothing(record: Record) -> bool:
+    """Whether a run that missed its target has not come a tenth of the way either: a rate too large ends a network."""
+    if not record.history or record.best_metric is None:
+        return False
+    start = record.history[0].metric
+    return (record.best_metric - start) / (record.target - start) < _LEARNED
 
 
 def _measure(plan: Plan, rate: float, steps: int, tell: Tell) -> Measurement:

@@ -14,7 +14,7 @@ from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.optimizers import base_of, is_averaged
 from batchlens.prediction._advising import advice, how_far_apart
-from batchlens.prediction._judging import LEAST_PLATEAU, reasons_against
+from batchlens.prediction._judging import LEAST_PLATEAU, first_model, reasons_against, reasons_in_the_fit
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
 from batchlens.prediction._readings import BATCH_SIZES, INTERVALS_FROM, OPTIMIZERS, READINGS, Reading, require_asked
@@ -285,21 +285,26 @@ def predict_from(
         "top_curvature": numbers.top,
         "gradient_variance": numbers.variance,
     }
-    if reasons:
+    model = None if reasons else first_model(reference, numbers)
+    reasons = tuple(reasons_in_the_fit(reference, model)) if model else reasons
+    if reasons or model is None:
         return Prediction("not_identifiable", reasons, (), scales, target, described, time.perf_counter() - started)
-    delay = numbers.steps_at_the_edge(2 * (1 + reference.momentum) / reference.learning_rate)
+    delay = model.delay
     waits = {name: delay if READINGS[name].delayed else 0 for name in names}
-    fitted = {wait: _fit(reference, numbers, seed, wait) for wait in {delay, *waits.values()}}
-    first = fitted[delay].model
+    models = {delay: model} | {
+        wait: fit_model(reference, numbers.top, numbers.variance, numbers.loss, wait)
+        for wait in {*waits.values()} - {delay}
+    }
+    fitted = {wait: _fit(reference, numbers, seed, entry) for wait, entry in models.items()}
     shown = [step - delay for step in reference.steps if step > delay]
     described |= {
         "curve_steps": list(reference.steps),
         "curve_losses": list(reference.losses),
-        "model_losses": [*reference.losses[: -len(shown)], *first.losses(reference, shown).tolist()],
+        "model_losses": [*reference.losses[: -len(shown)], *model.losses(reference, shown).tolist()],
         "delay": delay,
-        "curvature_exponent": first.curvature_exponent,
-        "loss_exponent": first.loss_exponent,
-        "misfit": first.misfit,
+        "curvature_exponent": model.curvature_exponent,
+        "loss_exponent": model.loss_exponent,
+        "misfit": model.misfit,
     }
     predicted = tuple(_predict(name, fitted[wait], sizes, target) for name, wait in waits.items())
     return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
@@ -313,16 +318,16 @@ class _Fitted(NamedTuple):
     other: Model
 
 
-def _fit(reference: Reference, numbers: Measured, seed: int, delay: int) -> _Fitted:
-    model = fit_model(reference, numbers.top, numbers.variance, numbers.loss, delay)
+def _fit(reference: Reference, numbers: Measured, seed: int, model: Model) -> _Fitted:
+    """Others beside a model."""
     random = np.random.default_rng(seed)
     stable = _SHARPEST * (1 + reference.momentum) / reference.learning_rate
     drawn = []
     for _ in range(_DRAWS):
         top = min(numbers.top * math.exp(numbers.top_error * random.standard_normal()), stable)
         variance = numbers.variance * math.exp(numbers.variance_error * random.standard_normal())
-        drawn.append(fit_model(reference, top, variance, numbers.loss, delay, model))
-    other = fit_model(reference, numbers.top, numbers.variance, numbers.loss, delay, model, constant=1.0)
+        drawn.append(fit_model(reference, top, variance, numbers.loss, model.delay, model))
+    other = fit_model(reference, numbers.top, numbers.variance, numbers.loss, model.delay, model, constant=1.0)
     return _Fitted(model, drawn, other)
 
 
