@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import batchlens as bl
+from batchlens._results import finite
 from batchlens.curvature.measurement import Measurement
 from batchlens.prediction._reference import Plan, run_reference
 
@@ -66,7 +67,7 @@ def measure(task: Task) -> tuple[Task, str]:
     about = found._replace(measurement=None)._asdict() | {"sweep": task.sweep, "seed": task.seed}
     about |= {"batch_size": task.batch_size, "seconds": seconds}
     FOLDER.mkdir(exist_ok=True)
-    task.file.write_text(json.dumps(measured | {"reference": about}, indent=1) + "\n", encoding="utf-8")
+    task.file.write_text(json.dumps(finite(measured | {"reference": about}), indent=1) + "\n", encoding="utf-8")
     return task, f"{found.steps} steps at learning rate {found.learning_rate:.3g}, {seconds:.0f} s"
 
 

@@ -225,7 +225,7 @@ def test_a_curve_of_one_batch_size_has_no_critical_one() -> None:
 
 def test_what_is_doubted_is_said_where_it_comes_first() -> None:
     found = predict(make_reference(), optimizers=["kfac"], batch_sizes=[8, 64, 4096, 65536])
-    assert "Do not rely on it: on a network that was held out" in found.sentence
+    assert "Do not rely on it: on two networks that were held out" in found.sentence
     assert "its plateau" in found.sentence
 
 
@@ -250,7 +250,8 @@ def test_a_note_is_no_reason_against_a_curve() -> None:
 def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
     document = json.loads(json.dumps(prediction.as_document()))
     assert {"status", "reasons", "sentence", "seconds", "target_loss", "curves"} <= set(document)
-    assert document["intervals_from"] == ["digits", "simple_cnn_mnist", "simple_cnn_fashion_mnist"]
+    networks = ["digits", "simple_cnn_mnist", "simple_cnn_fashion_mnist", "resnet8_cifar10"]
+    assert document["intervals_from"] == networks
     assert {"optimizer", "critical_batch_sizes", "points"} <= set(document["curves"][0])
     assert {"batch_size", "steps", "interval", "learning_rate", "momentum", "averaging"} <= set(
         document["curves"][0]["points"][0]
