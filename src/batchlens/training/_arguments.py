@@ -1,5 +1,6 @@
 """The arguments of a run, checked before anything is loaded."""
 
+import functools
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ from batchlens.training.workloads import Workload, find_workload
 
 # Averages beside a run: none, the first to arrive, or each that has arrived by then.
 AVERAGES = ("", "best", "each")
+# Where Linux describes its processors, and what tells models apart: maker, family and model of x86, then of Arm.
+_PROCESSORS = Path("/proc/cpuinfo")
+_MODEL = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
 
 
 class Options(TypedDict, total=False):
@@ -104,13 +108,23 @@ class Arguments:
 
 def versions() -> dict[str, str]:
     """What a result may depend on beside its arguments."""
-    processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "batchlens": __version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "processor": processor,
+        "processor": processor(),
     }
+
+
+@functools.cache
+def processor() -> str:
+    """What bits depend on: the instructions that torch uses, and the model, as its libraries have a path for each."""
+    kind = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    if not _PROCESSORS.exists():
+        return " ".join([kind, platform.processor()]).strip()
+    lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return " ".join([kind, *(told[name] for name in _MODEL if name in told)])
 
 
 def check_arguments(
