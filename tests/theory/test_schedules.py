@@ -14,7 +14,7 @@ from scipy.optimize import Bounds, minimize
 
 import batchlens as bl
 from batchlens._shapes import SHAPES
-from batchlens.theory._course import split_evenly
+from batchlens.theory._course import Course, Plan, make_course, split_evenly
 from batchlens.theory._kernels.path import momentum_path, sgd_path
 from batchlens.theory._lanes import Lanes, into_lanes
 from tests.dense_search import paper_problem
@@ -246,6 +246,8 @@ def test_short_pieces_beyond_the_stability_limit_help() -> None:
 CAPS = (1.0, 2.0, 10.0, 100.0, 1000.0)
 
 
+# Beyond the stable cap short pieces have many local optima, of which one may have half the risk of another, and which
+# one is found hangs on the last bit. What holds to the bit is that a search is no worse than the plan it was given.
 @pytest.mark.parametrize(
     ("power", "batch_size", "steps", "momentum"),
     [
@@ -259,17 +261,37 @@ CAPS = (1.0, 2.0, 10.0, 100.0, 1000.0)
         pytest.param(0.0, 4**8, 120, 0.9, marks=pytest.mark.slow),
     ],
 )
-def test_a_larger_cap_is_never_worse(power: float, batch_size: int, steps: int, momentum: float) -> None:
-    plans = [
-        bl.best_schedule(PROBLEM, batch_size, steps, momentum=momentum, power=power, max_learning_rate=cap)
-        for cap in CAPS
-    ]
-    for cap, plan in zip(CAPS, plans, strict=True):
-        assert plan.learning_rates.max() <= cap
-        assert plan.risk < PROBLEM.initial_risk
-    for smaller, larger in pairwise(plans):
-        # Chebyshev-like steps have many local optima of about the same risk: which one is found differs by a percent.
-        assert larger.risk <= smaller.risk * 1.02
+def test_a_larger_cap_is_never_worse_than_the_plan_of_a_smaller_one(
+    power: float, batch_size: int, steps: int, momentum: float
+) -> None:
+    plan: Plan | None = None
+    for cap in CAPS:
+        found = make_course(PROBLEM, batch_size, 50, momentum, power, cap).solve(steps, plan)
+        assert found.learning_rates.max() <= cap
+        assert found.risk <= (PROBLEM.initial_risk if plan is None else plan.risk)
+        plan = found
+
+
+def test_a_search_with_a_cap_begins_with_the_plan_of_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: dict[float | None, Plan] = {}
+    begun: list[tuple[float | None, Floats]] = []
+    solve, descend = Course.solve, Course._descend
+
+    def solve_and_keep(course: Course, steps: int, near: Plan | None = None) -> Plan:
+        plans[course.max_learning_rate] = found = solve(course, steps, near)
+        return found
+
+    def descend_and_tell(course: Course, lengths: Ints, rates: Floats, momentum: float) -> Plan:
+        begun.append((course.max_learning_rate, rates))
+        return descend(course, lengths, rates, momentum)
+
+    monkeypatch.setattr(Course, "solve", solve_and_keep)
+    monkeypatch.setattr(Course, "_descend", descend_and_tell)
+    bl.best_schedule(PROBLEM, 4**8, 20, power=0.5, max_learning_rate=100.0)
+    assert list(plans) == [None, pytest.approx(8.0), pytest.approx(32.0), 100.0]
+    for below, cap in pairwise(plans):
+        assert plans[cap].risk <= plans[below].risk
+        assert any(of == cap and np.array_equal(rates, plans[below].learning_rates) for of, rates in begun)
 
 
 @pytest.mark.parametrize("cap", [1e-9, 1e-3, *(pytest.param(cap, marks=pytest.mark.slow) for cap in (1e6, 1e12))])

@@ -78,7 +78,7 @@ class BatchCourse(Course):
         """Beside what is near: the best schedule of one batch size throughout, never to be worse."""
         starts = super()._starts(lengths, near) if near is not None and self.momentum == 0.0 else []
         constant = self.constant(min(self._mean(lengths), self.batch_size)).solve(int(lengths.sum()), near)
-        return [*starts, (constant.learning_rates / self.cap(constant.momentum), constant.momentum)]
+        return [*starts, (constant.learning_rates, constant.momentum)]
 
     def constant(self, batch_size: float) -> Course:
         """The same with one batch size throughout."""

@@ -159,7 +159,7 @@ class Course:
         return stable * 4.0**rungs if rungs > 0 else None
 
     def solve(self, steps: int, near: Plan | None = None) -> Plan:
-        """The schedule of `steps` steps with the least risk, from `near` and other starts."""
+        """The schedule of `steps` steps with the least risk, from `near` and other starts, none of them better."""
         lengths = split_evenly(steps, self.pieces)
         found = [self._descend(lengths, *start) for start in self._starts(lengths, near)]
         return min(found, key=lambda plan: plan.risk)
@@ -170,31 +170,30 @@ class Course:
         return replace(plan, risk=float(risk_path(self.problem, rules, self.batch_size, plan.lengths)[-1]))
 
     def _starts(self, lengths: IntArray, near: Plan | None) -> list[tuple[FloatArray, float]]:
-        """Learning rates (as shares of the cap) and momenta to start from."""
+        """Learning rates and momenta to start from."""
         pieces = lengths.size
         starts = []
         if near is not None:
             places = (np.arange(pieces) + 0.5) / pieces
             known = (np.arange(near.lengths.size) + 0.5) / near.lengths.size
-            shares = np.interp(places, known, near.learning_rates / self.cap(near.momentum))
-            starts.append((shares, near.momentum))
+            starts.append((np.interp(places, known, near.learning_rates), near.momentum))
         elif self.momentum == 0.0:
-            stable = rate_limit(0.0, nesterov=False) / self.stiffest / self.cap(0.0)
-            starts.append((min(stable, 1.0) * np.linspace(0.9, 0.3, pieces), 0.0))
+            stable = rate_limit(0.0, nesterov=False) / self.stiffest
+            starts.append((min(stable, self.cap(0.0)) * np.linspace(0.9, 0.3, pieces), 0.0))
         if self.momentum != 0.0:
             # Oscillations make many local optima: start from the best constant rule as well, never to be worse.
             steps = int(lengths.sum())
             rule = best_constant(self.problem, "momentum", self.batch_size, steps, self.power, self.momentum)
-            starts.append((np.full(pieces, rule.learning_rate / self.cap(rule.momentum)), rule.momentum))
+            starts.append((np.full(pieces, rule.learning_rate), rule.momentum))
         if self.momentum == 0.0 and lengths.max() <= _SHORT:
             starts += [(self._chebyshev(pieces, kappa), 0.0) for kappa in (5.0, 20.0, 50.0, np.inf)]
         if self.max_learning_rate is not None:
             capped = replace(self, max_learning_rate=self._next_cap()).solve(int(lengths.sum()))
-            starts.append((capped.learning_rates / self.cap(capped.momentum), capped.momentum))
+            starts.append((capped.learning_rates, capped.momentum))
         return starts
 
     def _chebyshev(self, pieces: int, kappa: float) -> FloatArray:
-        """Shares of the cap that make short pieces act like Chebyshev steps for curvatures down to 1 / kappa.
+        """Learning rates that make short pieces act like Chebyshev steps for curvatures down to 1 / kappa.
 
         The largest come first: what they amplify, noise included, the others still damp.
         """
@@ -202,9 +201,19 @@ class Course:
         least = max(k.min(), k.max() / kappa)
         nodes = np.cos(np.pi * (np.arange(pieces) + 0.5) / pieces)
         rates = 2.0 / (k.max() + least + (k.max() - least) * nodes)
-        return np.minimum(np.sort(rates)[::-1] / self.cap(0.0), 1.0)
+        return np.sort(rates)[::-1]
 
-    def _descend(self, lengths: IntArray, shares: FloatArray, momentum: float) -> Plan:
+    def _descend(self, lengths: IntArray, rates: FloatArray, momentum: float) -> Plan:
+        """The local minimum of the risk next to given learning rates and momentum, or those if they are better.
+
+        Near the edge of stability risk may hang on the last bit of a rate, which the search's own coordinates lose.
+        """
+        rates = np.minimum(rates, self.cap(momentum))
+        begun = Plan(rates, lengths, self.risk(rates, momentum, lengths)[0], momentum)
+        found = self._minimum(lengths, rates / self.cap(momentum), momentum)
+        return begun if begun.risk <= found.risk else found
+
+    def _minimum(self, lengths: IntArray, shares: FloatArray, momentum: float) -> Plan:
         """The local minimum of the risk next to given shares of the cap and momentum."""
         still = _STILL * (1 - momentum) / (self.stiffest * lengths.max() * self.cap(momentum))
         tuned = self.momentum is None
