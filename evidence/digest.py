@@ -31,7 +31,7 @@ SETTINGS: dict[str, dict[str, float]] = {
     "kfac_no_momentum": {"learning_rate": 0.3, "damping": 0.1},
     "kfac": {"learning_rate": 0.05, "momentum": 0.9, "damping": 0.1},
 }
-# Kinds of machine take steps that differ by 2e-8 (Intel and AMD with AVX-512) to 1e-7 (AVX2), changes by far more.
+# Of recorded machines steps differ by 2.4e-7 of them at most (Intel with AVX2, AMD), changes by far more.
 NEARLY = 1e-5
 VOID = (
     "Training takes other steps than when the sweeps of evidence/ were begun: {names}. Later changes keep the golden "
