@@ -110,7 +110,8 @@ def test_published_steps_are_of_a_declared_sweep() -> None:
     outside = DOCUMENT["outside"]
     sweep = SWEEPS[outside["sweep"]]
     assert [outside["optimizer"]] == sweep["optimizers"]
-    assert set(sweep["batch_sizes"]) <= {int(size) for size in outside["published"]}
+    assert sweep["batch_sizes"] == outside["batch_sizes"]
+    assert set(outside["batch_sizes"]) <= {int(size) for size in outside["published"]}
 
 
 SMALL = {
