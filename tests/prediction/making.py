@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -48,10 +49,10 @@ def make_moment(step: int, top: float, variance: float = 7.0, variance_error: fl
     )
 
 
-def make_measurement(reference: Reference, top: float = 1.5, **last: float) -> Measurement:
+def make_measurement(reference: Reference, top: float = 1.5, **last: Any) -> Measurement:
     """As `measure_training` gives it: late moments, the last at the target."""
     steps = reference.steps[-1]
-    moments = (make_moment(int(0.9 * steps), top), make_moment(steps, top, **last))  # type: ignore[arg-type]
+    moments = (make_moment(int(0.9 * steps), top), make_moment(steps, top, **last))
     return Measurement(moments, "made", loss_curve=tuple(zip(reference.steps, reference.losses, strict=True)))
 
 

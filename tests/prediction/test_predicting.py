@@ -43,7 +43,11 @@ def test_confirming_trains_cells(prediction: bl.Prediction) -> None:
                        learning_rate=rate, confirm=1)  # fmt: skip
     (cell,) = found.confirmed
     assert cell.optimizer == "sgd"
-    assert cell.steps is None or cell.steps > 0
+    assert cell.steps is not None
+    assert 1 / 3 < cell.steps / cell.predicted < 3
+    place = found.curves["sgd"].curve.batch_sizes.index(cell.batch_size)
+    moved = (found.curves["sgd"].curve.steps[place] or 0) / cell.predicted
+    assert 1 < moved ** math.copysign(1, cell.steps - cell.predicted) < 3
 
 
 def run_with_rate(
@@ -152,8 +156,8 @@ def test_a_rate_that_the_model_outruns_gives_way_to_a_smaller_one(monkeypatch: p
 
 def test_a_file_of_another_run_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A run that diverges has measured nothing, so what lies there is not its own."""
-    monkeypatch.setattr(_reference, "_MOST_TRIES", 1)
-    monkeypatch.setattr(_reference, "_kept", lambda plan: {"settings": {"learning_rate": 2.0}})
+    monkeypatch.setattr(_reference, "_MOST_TRIES", 2)
+    monkeypatch.setattr(_reference, "_kept", lambda plan, file: {"settings": {"learning_rate": 2.0}})
     file = tmp_path / "other.json"
     file.write_text("{}")
     assert run_with_rate(None, monkeypatch, file).diverged
@@ -182,6 +186,50 @@ def test_where_halves_disagree_twice_as_many_examples_are_measured_on(
     assert found.measurement is not None
     assert found.measurement.moments[-1].examples == measured == made[-1]
     assert len(made) == (2 if asked is None else 1)
+
+
+def test_the_same_again_with_a_kept_file_gives_the_same_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network that is at the edge at every rate: four are tried, not four more each time."""
+    made, tried = make_reference(), []
+
+    def run_at(plan: Plan, rate: float, tell: object) -> Referred:
+        tried.append(rate)
+        declared = {**_reference._declaration(plan), "settings": {"learning_rate": rate}}
+        found = replace(make_measurement(made, top=1.95 / rate), declaration=declared)
+        found.save(tmp_path / "kept.json")
+        return Referred(rate, made.steps[-1], 0.1, found)
+
+    monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 1.0)
+    monkeypatch.setattr(_reference, "_run_at", run_at)
+    first, again = (
+        bl.predict("digits", target_on="train-loss", target=0.1, optimizers=["sgd"], out=tmp_path / "kept.json")
+        for _ in range(2)
+    )
+    assert tried == pytest.approx([1.0, 1 / 1.5, 1 / 1.5**2, 1 / 1.5**3, 1 / 1.5**3])
+    assert first.reasons == again.reasons
+    assert "4 learning rates were tried" in again.reasons[0]
+    assert again.reference == first.reference
+
+
+def test_a_rate_that_twice_as_many_examples_show_to_be_too_fast_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves of the examples disagree, and say nothing of the edge; twice as many have a sharpness of 1.96."""
+    made = make_reference()
+
+    def measured(top: float, examples: int, halves: tuple[float, float]) -> bl.Measurement:
+        found = make_measurement(made, top=top, halves=halves)
+        return replace(found, moments=tuple(replace(moment, examples=examples) for moment in found.moments))
+
+    def run_at(plan: Plan, rate: float, tell: object) -> Referred:
+        halves = (2.0, 3.2) if rate == 0.7 else (1.5, 1.5)
+        return Referred(rate, made.steps[-1], 0.1, measured(2.6 if rate == 0.7 else 1.5, EXAMPLES, halves))
+
+    monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 0.7)
+    monkeypatch.setattr(_reference, "_run_at", run_at)
+    monkeypatch.setattr(_reference, "_measure", lambda *_: measured(2.8, 2 * EXAMPLES, (2.8, 2.8)))
+    plan = Plan(bl.find_workload("digits"), 64, None, "train-loss", 0.1, None, 0, None, {})
+    found = _reference.run_reference(plan, lambda *_: None)
+    assert found.learning_rate == pytest.approx(0.7 / 1.5)
+    assert found.tried == 2
 
 
 def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:
@@ -293,7 +341,7 @@ def test_a_missed_target_is_not_identifiable() -> None:
 
 
 def test_a_refused_page_has_the_target_and_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    referred = Referred(0.5, 20, math.nan, None, "the reference diverged: use a smaller learning rate", True)
+    referred = Referred(0.5, 20, math.nan, None, "the reference diverged: use a smaller learning rate", True, 4)
     monkeypatch.setattr(predicting, "run_reference", lambda *_: referred)
     found = bl.predict("digits", target_on="validation", target=0.9)
     assert found.reasons[0].startswith("the reference diverged: 4 learning rates were tried, each 1.5 times smaller")
@@ -302,6 +350,7 @@ def test_a_refused_page_has_the_target_and_the_name(monkeypatch: pytest.MonkeyPa
     assert "0.9 on the validation set" in page
     assert "nan" not in page.split("<body")[1]
     assert bl.predict("digits", target_on="train-loss", target=0.1).target_loss == 0.1
+    monkeypatch.setattr(predicting, "run_reference", lambda *_: referred._replace(tried=1))
     assert "use a smaller learning rate" in bl.predict("digits", learning_rate=0.5).reasons[0]
 
 

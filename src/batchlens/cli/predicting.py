@@ -28,7 +28,7 @@ _FILE = click.Path(path_type=Path)
               show_default=True, help="Where the target is measured.")  # fmt: skip
 @click.option("--target", type=NUMBER, help="The workload's by default.")
 @click.option("--confirm", type=WHOLE, default=0, show_default=True,
-              help="Train at so many batch sizes where the prediction is least certain, and compare.")  # fmt: skip
+              help="At how many batch sizes, where it is least certain, to train and compare.")  # fmt: skip
 @click.option("--batch-size", type=WHOLE, default=64, show_default=True, help="Of the reference run.")
 @click.option("--learning-rate", type=NUMBER, help="Of the reference run; found by a range test by default.")
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True,
@@ -79,8 +79,9 @@ def predict_command(workload: str, out: Path | None, keep: Path | None, as_json:
 
 
 def _has_begun(keep: Path | None) -> bool:
-    """Whether something of the measurement is kept: range test and training are not."""
-    return keep is not None and (keep.exists() or keep.with_name(f"{keep.name}.checkpoint").exists())
+    """Whether something is kept: a range test, or of a measurement; training without one is not."""
+    ends = ("", ".range-test", ".checkpoint")
+    return keep is not None and any(keep.with_name(f"{keep.name}{end}").exists() for end in ends)
 
 
 def _print(found: "Prediction") -> None:

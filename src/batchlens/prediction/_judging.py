@@ -20,7 +20,7 @@ _MOST_APART, _MOST_VARIANCE_ERROR = 1.3, 0.2
 _NEARLY, _FAR = 1.15, 2.0
 # What helps a run that is too fast.
 SMALLER_RATE = "use a smaller learning rate"
-# Below so many steps a plateau is made of a few large ones, which no quadratic describes.
+# A plateau of fewer steps than this is made of a few large ones, which no quadratic describes.
 LEAST_PLATEAU = 8
 
 
@@ -58,8 +58,8 @@ def reasons_in_the_fit(reference: Reference, model: Model) -> Iterator[str]:
     sharpness = _sharpness(reference, model.top)
     if sharpness <= _CLOSE_TO_THE_EDGE:
         return
-    family = "momentum" if reference.momentum else "sgd"
-    best = tune(model.problem(), family, reference.batch_size, reference.target).steps
+    family, momentum = ("momentum", reference.momentum) if reference.momentum else ("sgd", None)
+    best = tune(model.problem(), family, reference.batch_size, reference.target, momentum=momentum).steps
     if best is not None and reference.steps[-1] > _MOST_OUTRUN * (best + model.delay):
         yield (
             f"learning rate times top curvature is {sharpness:.2f}, close to the edge of stability, and the model that "

@@ -20,32 +20,26 @@ from batchlens.training.record import Record
 from batchlens.training.workloads import Workload
 
 OPTIMIZER = "sgd"
-# Rates of the range test, as multiples of the middle of the workload's search space, and seeds of each.
+# Rates of the range test, as multiples of the middle of the workload's search space, and how many seeds each has.
 _SPAN, _RATES, _RANGE_SEEDS = 20.0, 13, 2
 # Steps of its runs, and where no rate has learned anything by then, of longer ones: the log loss of the best rate is to
-# be so much lower than that of the smallest.
+# be lower than that of the smallest by this.
 _RANGE_STEPS, _LEARNED = (40, 160, 640), 0.1
 # A rate is as good as the best while its log loss, smoothed over neighbouring rates, is at most this much higher.
 _AS_GOOD = 0.05
-# Loss of a run that diverged or does worse than this: so many times the loss it started with, and no less than so much.
+# Loss of a run that diverged or does worse than this: a multiple of the loss it started with, and no less than a floor.
 # The floor is what the range tests had that the model was chosen on, where training starts at about 2.3.
 _LOST, _LEAST_LOST = 2.0, 5.0
 # Seeds of range tests come after those of references.
 _RANGE_SEED = 1_000_003
 # Moments at which only the largest eigenvalue is found, as parts of the run; the rest is measured at its end.
 _MOMENTS = (0.05, 0.1, 0.9)
-# A rate of the range test that turns out to be at the edge of stability is divided by this, so many times.
-_CALMER, _MOST_TRIES = 1.5, 3
+# A rate of the range test that turns out to be at the edge of stability is divided by this, until that many were tried.
+_CALMER, _MOST_TRIES = 1.5, 4
 
 _NOTHING_LEARNED = (
     f"no learning rate of the range test learned anything within {_RANGE_STEPS[-1]} steps: give a learning rate with "
     "which the loss falls"
-)
-
-# What is left to do where smaller rates were tried already.
-RATES_TRIED = (
-    f"{_MOST_TRIES + 1} learning rates were tried, each {_CALMER:g} times smaller than the one before: choose an "
-    "easier target, or tune this network with a sweep"
 )
 
 Tell = Callable[[int, int, str], None]
@@ -67,7 +61,10 @@ class Plan:
 
 
 class Referred(NamedTuple):
-    """A reference that was run; `measurement` is None where it missed the target, and then `reason` says how."""
+    """A reference that was run; `measurement` is None where it missed the target, and then `reason` says how.
+
+    `tried` counts learning rates, each 1.5 times smaller than the one before; this is the last of them.
+    """
 
     learning_rate: float
     steps: int
@@ -75,6 +72,7 @@ class Referred(NamedTuple):
     measurement: Measurement | None
     reason: str = ""
     diverged: bool = False  # or learned nothing
+    tried: int = 1
 
 
 def run_reference(plan: Plan, tell: Tell) -> Referred:
@@ -83,22 +81,31 @@ def run_reference(plan: Plan, tell: Tell) -> Referred:
     A rate that was not asked for, and with which the run ends at the edge of stability or too close to it, gives way to
     a smaller one. Where halves of the examples disagree on the curvature, it is measured on twice as many.
     """
-    kept = _kept(plan)
-    rate = plan.learning_rate or kept.get("settings", {}).get("learning_rate") or find_rate(plan, tell)
-    if rate is None:
+    kept = _kept(plan, plan.out)
+    begun_at = _rate(kept)  # of a measurement that was interrupted, or is complete
+    first = plan.learning_rate or _first_rate(plan, begun_at, tell)
+    if first is None:
         return Referred(math.nan, 0, math.nan, None, _NOTHING_LEARNED)
+    rate = begun_at or first
+    tried = 1 + max(round(math.log(first / rate, _CALMER)), 0)
     measured = replace(plan, examples=plan.examples or kept.get("examples", EXAMPLES))
-    referred = _run_at(measured, rate, tell)
-    for _ in range(_MOST_TRIES if plan.learning_rate is None else 0):
-        if not _is_too_fast(plan, referred):
-            break
+    while True:
+        referred = _run_at(measured, rate, tell)._replace(tried=tried)
+        may_slow_down = plan.learning_rate is None and tried < _MOST_TRIES
+        if not (may_slow_down and _is_too_fast(plan, referred)):
+            referred = _on_enough_examples(plan, referred, tell)
+        if not (may_slow_down and _is_too_fast(plan, referred)):
+            return referred
         _forget(plan, referred)
-        referred = _run_at(measured, referred.learning_rate / _CALMER, tell)
-    if plan.examples is None and _are_too_few(referred):
-        _forget(plan, referred)
-        more = replace(plan, examples=2 * EXAMPLES)
-        referred = referred._replace(measurement=_measure(more, referred.learning_rate, referred.steps, tell))
-    return referred
+        rate, tried = rate / _CALMER, tried + 1
+
+
+def remedied(reason: str, referred: Referred) -> str:
+    """A reason with another remedy where smaller rates were tried already."""
+    if referred.tried == 1:
+        return reason
+    tried = f"{referred.tried} learning rates were tried, each {_CALMER:g} times smaller than the one before"
+    return reason.replace(SMALLER_RATE, f"{tried}: choose an easier target, or tune this network with a sweep")
 
 
 def _forget(plan: Plan, referred: Referred) -> None:
@@ -106,15 +113,45 @@ def _forget(plan: Plan, referred: Referred) -> None:
         plan.out.unlink(missing_ok=True)
 
 
-def _kept(plan: Plan) -> Mapping[str, Any]:
+def _on_enough_examples(plan: Plan, referred: Referred, tell: Tell) -> Referred:
+    """Measured again on twice as many where halves of them disagree on the curvature, unless it was said how many."""
+    if plan.examples is not None or not _are_too_few(referred):
+        return referred
+    _forget(plan, referred)
+    more = replace(plan, examples=2 * EXAMPLES)
+    return referred._replace(measurement=_measure(more, referred.learning_rate, referred.steps, tell))
+
+
+def range_test_file(out: Path) -> Path:
+    """Where the range test's rate is kept, beside the measurement: the rate of that may be a smaller one."""
+    return out.with_name(f"{out.name}.range-test")
+
+
+def _first_rate(plan: Plan, begun_at: float | None, tell: Tell) -> float | None:
+    """That of the range test, which is kept; where that is not and a measurement is, the measurement's."""
+    if plan.out is None:
+        return find_rate(plan, tell)
+    file = range_test_file(plan.out)
+    rate = _rate(_kept(plan, file)) or begun_at or find_rate(plan, tell)
+    if rate is not None and not begun_at:
+        Measurement((), plan.workload.name, {**_declaration(plan), "settings": {"learning_rate": rate}}).save(file)
+    return rate
+
+
+def _rate(declared: Mapping[str, Any]) -> float | None:
+    rate: float | None = declared.get("settings", {}).get("learning_rate")
+    return rate
+
+
+def _kept(plan: Plan, file: Path | None) -> Mapping[str, Any]:
     """What an interrupted run declared: it needs no other range test. That of another run is refused."""
-    if plan.out is None or not plan.out.exists():
+    if file is None or not file.exists():
         return {}
-    declared = read_measurement(plan.out).declaration
+    declared = read_measurement(file).declaration
     for name, value in _declaration(plan).items():
         if declared.get(name) != value:
             raise BatchlensError(
-                f"{plan.out} holds another measurement ({name} {declared.get(name)}, not {value}); choose another "
+                f"{file} holds another measurement ({name} {declared.get(name)}, not {value}); choose another "
                 "file, or delete it."
             )
     return declared

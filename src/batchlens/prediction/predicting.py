@@ -9,9 +9,8 @@ from pathlib import Path
 
 from batchlens._checks import require_number, require_path, require_whole
 from batchlens.prediction._confirming import Confirmed, most_telling, update
-from batchlens.prediction._judging import SMALLER_RATE
 from batchlens.prediction._readings import BATCH_SIZES, OPTIMIZERS, require_asked
-from batchlens.prediction._reference import RATES_TRIED, Plan, Referred, Tell, run_reference
+from batchlens.prediction._reference import Plan, Referred, Tell, remedied, run_reference
 from batchlens.prediction.prediction import Prediction, predict_from
 from batchlens.training._arguments import load_data
 from batchlens.training._targets import check_target
@@ -106,7 +105,7 @@ def predict(
         batch_sizes=batch_sizes,
         seed=plan.seed,
     )
-    prediction = _described(prediction, plan)
+    prediction = _described(prediction, plan, referred)
     if confirm and prediction.status == "predicted":
         prediction = update(prediction, list(_train_cells(plan, prediction, confirm, tell)))
     return replace(prediction, seconds=time.perf_counter() - started)
@@ -117,14 +116,13 @@ def _refused(plan: Plan, referred: Referred, seconds: float) -> Prediction:
     rate = None if math.isnan(referred.learning_rate) else referred.learning_rate
     described = {"batch_size": plan.batch_size, "learning_rate": rate, "steps": referred.steps}
     loss = plan.target if plan.target_on == "train-loss" and plan.target is not None else referred.target_loss
-    return _described(Prediction("not_identifiable", (referred.reason,), (), (), loss, described, seconds), plan)
+    refused = Prediction("not_identifiable", (referred.reason,), (), (), loss, described, seconds)
+    return _described(refused, plan, referred)
 
 
-def _described(prediction: Prediction, plan: Plan) -> Prediction:
+def _described(prediction: Prediction, plan: Plan, referred: Referred) -> Prediction:
     """With the workload and its target; a smaller learning rate is no advice where smaller ones were tried."""
-    reasons = prediction.reasons
-    if plan.learning_rate is None:
-        reasons = tuple(reason.replace(SMALLER_RATE, RATES_TRIED) for reason in reasons)
+    reasons = tuple(remedied(reason, referred) for reason in prediction.reasons)
     reference = {**prediction.reference, "target_on": plan.target_on, "target": plan.target}
     return replace(prediction, name=plan.workload.name, reasons=reasons, reference=reference)
 
