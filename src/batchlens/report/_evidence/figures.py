@@ -159,11 +159,17 @@ def averaging_ratio_data(sweep: SweepResult) -> pd.DataFrame:
     return frame_of(rows)
 
 
+def _ratio_limits(data: pd.DataFrame) -> tuple[float, float]:
+    """Around all ratios and 1; around their intervals as long as these do not go far beyond."""
+    least, most = min(data["ratio"].min(), 1.0), max(data["ratio"].max(), 1.0)
+    low, high = min(data["low"].min(), least), max(data["high"].max(), most)
+    return max(low, least / _BEYOND) / 1.05, min(high, most * _BEYOND) * 1.05
+
+
 def draw_averaging_ratio(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """Ratios against batch size, one line per optimizer."""
     log_axis(ax, [*data["ratio"], 1.0], "averaged over plain steps")
-    least, most = min(data["ratio"].min(), 1.0), max(data["ratio"].max(), 1.0)
-    ax.set_ylim(max(data["low"].min(), least / _BEYOND) / 1.05, min(data["high"].max(), most * _BEYOND) * 1.05)
+    ax.set_ylim(_ratio_limits(data))
     ax.yaxis.set_major_locator(FixedLocator(_RATIOS))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

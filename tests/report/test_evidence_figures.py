@@ -1,0 +1,29 @@
+"""The figures of networks: what is within their limits, and what can be told apart in them."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+from matplotlib.figure import Figure
+
+from batchlens.report._evidence.figures import draw_averaging_ratio
+from batchlens.report._page.numbers import frame_of
+
+
+def ratio_rows(
+    ratios: Mapping[int, float], spread: float = 1.1, high: float | None = None
+) -> Sequence[dict[str, object]]:
+    return [
+        {"optimizer": "sgd", "batch_size": size, "ratio": ratio, "low": ratio / spread, "high": high or ratio * spread}
+        for size, ratio in ratios.items()
+    ]
+
+
+@pytest.mark.parametrize("ratios", [(0.55, 0.72, 0.8), (1.2, 1.3, 1.5), (0.8, 1.0, 1.3)])
+@pytest.mark.parametrize("high", [None, math.inf])
+def test_the_line_where_averaging_saves_nothing_is_in_the_picture(ratios: Sequence[float], high: float | None) -> None:
+    ax = Figure().add_subplot()
+    draw_averaging_ratio(ax, frame_of(ratio_rows(dict(zip((16, 64, 256), ratios, strict=True)), high=high)), ["sgd"])
+    low, top = ax.get_ylim()
+    assert low < min(*ratios, 1.0)
+    assert max(*ratios, 1.0) < top
