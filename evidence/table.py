@@ -13,7 +13,7 @@ from textwrap import fill
 
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.sections import places, repeat_words, summary_words, values_words
-from batchlens.report._evidence.tables import cost_rows, critical_rows
+from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows, outside_words
 from batchlens.report._theory.study import Study
 from evidence.run import HERE
 
@@ -55,13 +55,18 @@ def contradictions(evidence: Evidence) -> str:
     return _table(heads, rows)
 
 
+def outside(evidence: Evidence) -> str:
+    """Whether a search finds the steps that others published."""
+    return f"{fill(outside_words(evidence), 120)}\n\n{_table(*outside_rows(evidence))}"
+
+
 def costs(evidence: Evidence) -> str:
     """What the sweeps cost and saved."""
     return _table(*cost_rows(evidence))
 
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
-    function.__name__: function for function in (critical, verdicts, contradictions, costs)
+    function.__name__: function for function in (critical, verdicts, contradictions, outside, costs)
 }
 
 

@@ -37,7 +37,7 @@ from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.sections import claims_data, repeat_words
-from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
+from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows, outside_verdict, outside_words
 from batchlens.report._sweep.figures import draw_sweep_rates, sweep_rates_data
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves
@@ -515,17 +515,62 @@ def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:
     assert set(claims_data(evidence)["claim"]) < {claim["name"] for claim in CLAIMS["claims"]}
 
 
+def against_published(evidence: Evidence, *ratios: float, size: int | None = None) -> Evidence:
+    """The first cells of digits held against steps that they are so many times as many as, and a dropped one."""
+    cells = evidence.measured["digits"].cells[: len(ratios)]
+    steps = [cell.result.reported.minimum for cell in cells if cell.result.reported]
+    published = {str(cell.batch_size): taken / ratio for cell, taken, ratio in zip(cells, steps, ratios, strict=True)}
+    outside = {"sweep": "digits", "optimizer": "sgd", "published": {**published, "4096": 1.0}, "within": 0.15,
+               "batch_sizes": [*(cell.batch_size for cell in cells), *([size] if size else [])]}  # fmt: skip
+    return replace(evidence, document={**evidence.document, "outside": outside})
+
+
 def test_published_steps_stand_beside_the_search(evidence: Evidence) -> None:
     heads, rows = outside_rows(evidence)
     assert [row[:2] for row in rows] == [["128", "676"], ["512", "303"], ["2,048", "177"]]
-    assert {row[-1] for row in rows} == {"not measured"}
-    first, second = evidence.measured["digits"].cells[:2]
-    assert first.result.reported is not None
-    published = {str(first.batch_size): first.result.reported.minimum * 1.1, str(second.batch_size): 1.0}
-    outside = {"sweep": "digits", "optimizer": "sgd", "published": published, "within": 0.15}
-    made = replace(evidence, document={**evidence.document, "outside": outside})
-    assert [row[-1] for row in outside_rows(made)[1]] == ["holds", "fails"]
+    assert [row[-1] for row in rows] == ["not measured", "not measured", "dropped"]
     assert len(heads) == len(rows[0])
+    rows = outside_rows(against_published(evidence, 1.1, 1.2))[1]
+    assert [row[-1] for row in rows] == ["holds", "fails", "dropped"]
+    cell = evidence.measured["digits"].cells[0]
+    assert cell.interval is not None
+    assert rows[0][3:5] == ["1.10", f"{cell.steps:,.0f} ({cell.interval})"]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict", "says"),
+    [
+        ((1.1, 0.9), "holds", "at 2 of 2 batch sizes"),
+        ((1.1, 0.8), "holds with a limit", "at 1 of 2 batch sizes"),
+        ((1.2, 0.8), "fails", "at none of 2 batch sizes"),
+    ],
+)
+def test_published_steps_hold_at_every_batch_size_or_with_a_limit_at_one(
+    evidence: Evidence, ratios: tuple[float, ...], verdict: str, says: str
+) -> None:
+    made = against_published(evidence, *ratios)
+    assert outside_verdict(made) == verdict
+    words = outside_words(made)
+    assert words.startswith(f"{verdict.capitalize()}: ")
+    assert f"; they are {says} (4,096 was dropped" in words
+
+
+def test_published_steps_are_not_judged_before_every_cell_is_complete(evidence: Evidence) -> None:
+    made = against_published(evidence, 1.0, 1.0, size=4096)
+    assert outside_verdict(made) == outside_verdict(evidence) == "not measured"
+    assert "; it is complete at 2 of 3 batch sizes" in outside_words(made)
+    assert "; it is complete at 0 of 2 batch sizes (2,048 was dropped" in outside_words(evidence)
+
+
+def test_two_batch_sizes_have_no_critical_batch_size(evidence: Evidence, study: Study) -> None:
+    found = evidence.measured["digits"]
+    declared = found.declaration
+    cut = replace(declared, batch_sizes=declared.batch_sizes[:2], max_steps=declared.max_steps[:2])
+    few = replace(found, declaration=cut)
+    sweeps = (replace(evidence.sweeps[0], name="few", result=few), *evidence.sweeps)
+    heads, _ = critical_rows(study, replace(evidence, sweeps=sweeps))
+    assert "digits" in heads
+    assert "few" not in heads
 
 
 def test_theory_and_networks_have_the_same_units(evidence: Evidence) -> None:

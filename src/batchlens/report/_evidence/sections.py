@@ -10,7 +10,7 @@ from batchlens.report._evidence.contradictions import SURE, Contradiction
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
 from batchlens.report._evidence.predictions import prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence
-from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows
+from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows, outside_words
 from batchlens.report._page.frame import Badge, Cell, Section, render_table
 from batchlens.report._page.numbers import frame_of
 from batchlens.report._page.records import NOT_MEASURED
@@ -277,14 +277,12 @@ def _predictions_section(evidence: Evidence) -> Section:
 
 def _outside_section(evidence: Evidence) -> Section:
     heads, rows = outside_rows(evidence)
-    table = render_table("Against published steps", "outside", heads, rows)
-    outside = evidence.document["outside"]
-    remark = (
-        f"The fewest steps of the search of {outside['sweep']} with {outside['optimizer']} against those that Shallue "
-        f"et al. (2018) published, the best of 100 trials. It holds within {outside['within']:.0%}: "
-        f"{outside['reason']}"
+    heading = "Against published steps"
+    table = render_table(heading, "outside", heads, rows)
+    remark = f"Why these thresholds: {evidence.document['outside']['reason']}"
+    return Section(
+        "outside", heading, f'<p>{escape(outside_words(evidence))}</p>\n{table}\n<p class="remark">{escape(remark)}</p>'
     )
-    return Section("outside", "Against published steps", f'{table}\n<p class="remark">{escape(remark)}</p>')
 
 
 def _costs_section(evidence: Evidence) -> Section:
