@@ -112,8 +112,9 @@ def outside_words(evidence: Evidence) -> str:
     return (
         f"{outside_verdict(evidence).capitalize()}: the fewest steps that the search of {outside['sweep']} with "
         f"{outside['optimizer']} took are to be within {outside['within']:.0%} of those that Shallue et al. (2018) "
-        f"published of the best of 100 trials; {_outside_count(evidence)}. The fewest steps of a search, here as there, are those of one lucky "
-        "run; the mean of fresh seeds with the settings that were chosen says what these take."
+        f"published of the best of 100 trials; {_outside_count(evidence)}. The fewest steps of a search, here as "
+        "there, are those of one lucky run; the mean of fresh seeds with the settings that were chosen says what "
+        "these take."
     )
 
 
