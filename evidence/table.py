@@ -13,7 +13,7 @@ from textwrap import fill
 
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.sections import places, repeat_words, summary_words, values_words
-from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows, outside_words
+from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
 from batchlens.report._theory.study import Study
 from evidence.run import HERE
 
@@ -22,7 +22,8 @@ PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "evidence.md")
 
 def critical(evidence: Evidence) -> str:
     """Critical batch sizes, optimizer by network."""
-    return _table(*critical_rows(Study.of_power_law(), evidence))
+    notes = [fill(note, 120) for note in footnotes(evidence)]
+    return "\n\n".join([_table(*critical_rows(Study.of_power_law(), evidence)), *notes])
 
 
 def verdicts(evidence: Evidence) -> str:

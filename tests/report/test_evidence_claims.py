@@ -37,7 +37,14 @@ from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.sections import claims_data, repeat_words
-from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows, outside_verdict, outside_words
+from batchlens.report._evidence.tables import (
+    cost_rows,
+    critical_rows,
+    footnotes,
+    outside_rows,
+    outside_verdict,
+    outside_words,
+)
 from batchlens.report._sweep.figures import draw_sweep_rates, sweep_rates_data
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves
@@ -313,6 +320,8 @@ def test_what_fails_is_named_with_what_was_tested(sweep: bl.SweepResult) -> None
         f"Target: at {target} it fails" for target in sweep.declaration.also_targets
     ]
     assert found.is_sure
+    (searched,) = find_contradictions([judged], {"digits": sweep}, [{**remark, "against": "a longer search"}])
+    assert (searched.is_sure, searched.words) == (False, "may be chance: a longer search")
     unknown = replace(judged, name="another")
     assert next(find_contradictions([unknown], {"digits": sweep}, [remark])).remark == ""
 
@@ -513,6 +522,15 @@ def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:
     assert places["sgd+ema"] < places["sgd"] < places["momentum"] < places["kfac"]
     assert {row[0] for row in rows} == set(evidence.measured["digits"].declaration.optimizers)
     assert set(claims_data(evidence)["claim"]) < {claim["name"] for claim in CLAIMS["claims"]}
+
+
+def test_a_critical_batch_size_of_a_short_search_has_a_footnote(evidence: Evidence, study: Study) -> None:
+    notes = [{"sweep": sweep, "optimizer": "kfac", "note": "nine trials"} for sweep in ("mnist", "digits")]
+    noted = replace(evidence, footnotes=tuple(notes))
+    assert footnotes(noted) == ["† digits, kfac: nine trials."]
+    found = {row[0]: row[1] for row in critical_rows(study, noted)[1]}
+    assert [name for name, words in found.items() if words.endswith(") †")] == ["kfac"]
+    assert footnotes(evidence) == []
 
 
 def against_published(evidence: Evidence, *ratios: float, size: int | None = None) -> Evidence:

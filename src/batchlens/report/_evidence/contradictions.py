@@ -25,16 +25,19 @@ class Contradiction(NamedTuple):
     again: Item | None  # the same in a sweep that repeats it
     tested: tuple[str, ...]
     remark: str
+    against: str = ""  # what speaks against calling it one, such as a longer search
 
     @property
     def is_sure(self) -> bool:
         """Whether other seeds and another search would say so too; what was measured once is taken as it is."""
         sure = self.item.sureness is None or self.item.sureness >= SURE
-        return sure and (self.again is None or self._fails_again)
+        return sure and not self.against and (self.again is None or self._fails_again)
 
     @property
     def words(self) -> str:
         """Whether it is one."""
+        if self.against:
+            return f"may be chance: {self.against}"
         if not self.is_sure:
             return "may be chance, though it fails in both" if self._fails_again else "may be chance"
         return "measured once" if self.item.sureness is None else "yes"
@@ -48,9 +51,8 @@ def find_contradictions(
     claims: Iterable[JudgedClaim], sweeps: Mapping[str, SweepResult], remarks: Iterable[Mapping[str, Any]]
 ) -> Iterator[Contradiction]:
     """Every item that fails, claim by claim."""
-    known = {
-        (entry["claim"], entry["part"], entry["sweep"], tuple(entry["optimizers"])): entry["remark"]
-        for entry in remarks
+    known: dict[tuple[Any, ...], Mapping[str, Any]] = {
+        (entry["claim"], entry["part"], entry["sweep"], tuple(entry["optimizers"])): entry for entry in remarks
     }
     for claim in claims:
         for judgement in claim.judgements:
@@ -59,8 +61,9 @@ def find_contradictions(
                     sweep = sweeps.get(judgement.sweep)
                     again = claim.repeat_of(judgement.sweep, item)
                     tested = () if not item.cells or sweep is None else tuple(_tests(claim, item, again, sweep))
-                    remark = known.get((claim.name, item.part, judgement.sweep, item.optimizers), "")
-                    yield Contradiction(claim, judgement.sweep, item, again, tested, remark)
+                    entry = known.get((claim.name, item.part, judgement.sweep, item.optimizers), {})
+                    told = entry.get("remark", ""), entry.get("against", "")
+                    yield Contradiction(claim, judgement.sweep, item, again, tested, *told)
 
 
 def _tests(claim: JudgedClaim, item: Item, again: Item | None, sweep: SweepResult) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 Sweeps are NAME.sqlite; what was measured of curvature is curvature/WORKLOAD.json; what one run predicted of a sweep is
 predictions/NAME.json, a document as `batchlens predict --json` prints it; likely reasons of what contradicts the theory
-are in remarks.toml, where there is one, and what came out when runs were repeated in verified.json.
+and footnotes are in remarks.toml, where there is one, and what came out when runs were repeated in verified.json.
 """
 
 import json
@@ -59,6 +59,7 @@ class Evidence:
     curvature: tuple[Measurement, ...] = ()
     predictions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     remarks: tuple[Mapping[str, Any], ...] = ()
+    footnotes: tuple[Mapping[str, Any], ...] = ()  # to critical batch sizes
     verified: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of a sweep, how runs of it came out again
 
     @property
@@ -119,9 +120,18 @@ def read_evidence(folder: Path) -> Evidence:
     )
     curvature = tuple(map(read_measurement, sorted((folder / "curvature").glob("*.json"))))
     predictions = {path.stem: _read_json(path) for path in sorted((folder / "predictions").glob("*.json"))}
-    remarks = tuple(_read_toml(folder / REMARKS)["remarks"]) if (folder / REMARKS).exists() else ()
+    remarks = _read_toml(folder / REMARKS) if (folder / REMARKS).exists() else {}
     verified = _read_json(folder / VERIFIED) if (folder / VERIFIED).exists() else {}
-    return Evidence(folder, sweeps, documents[CLAIMS], curvature, predictions, remarks, verified)
+    return Evidence(
+        folder=folder,
+        sweeps=sweeps,
+        document=documents[CLAIMS],
+        curvature=curvature,
+        predictions=predictions,
+        remarks=tuple(remarks.get("remarks", ())),
+        footnotes=tuple(remarks.get("footnotes", ())),
+        verified=verified,
+    )
 
 
 def _read_toml(path: Path) -> Mapping[str, Any]:

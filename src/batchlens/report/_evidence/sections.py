@@ -10,7 +10,7 @@ from batchlens.report._evidence.contradictions import SURE, Contradiction
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
 from batchlens.report._evidence.predictions import prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence
-from batchlens.report._evidence.tables import cost_rows, critical_rows, outside_rows, outside_words
+from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
 from batchlens.report._page.frame import Badge, Cell, Section, render_table
 from batchlens.report._page.numbers import frame_of
 from batchlens.report._page.records import NOT_MEASURED
@@ -243,7 +243,7 @@ def _contradictions(label: str, found: Sequence[Contradiction]) -> str:
             entry.claim.sentence,
             ", ".join(entry.item.optimizers),
             values_words(entry.item),
-            "; ".join(entry.tested),
+            "; ".join([*entry.tested, *([f"Against it: {entry.against}"] if entry.against else [])]),
             entry.remark or "not known",
         ]
         for entry in found
@@ -260,7 +260,10 @@ def _critical_section(study: Study, evidence: Evidence) -> Section:
         "theory Adam is preconditioning with power 0.5 and K-FAC with 0.75; its order is what counts there, as the "
         "ratios depend on how many coordinates there are and on the target."
     )
-    return Section("network-critical", "Critical batch size on networks", f'{table}\n<p class="remark">{remark}</p>')
+    remark = " ".join([remark, *footnotes(evidence)])
+    return Section(
+        "network-critical", "Critical batch size on networks", f'{table}\n<p class="remark">{escape(remark)}</p>'
+    )
 
 
 def _predictions_section(evidence: Evidence) -> Section:

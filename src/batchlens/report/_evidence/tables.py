@@ -13,6 +13,7 @@ from batchlens.scaling._intervals import Interval
 from batchlens.sweep._curves import MeasuredCell
 from batchlens.sweep.results import SweepResult
 
+_SIGNS = "†‡§¶"
 # Any curve fits two points: they bound a critical batch size, and do not measure it.
 _LEAST_SIZES = 3
 # What the theory shows beside each optimizer: a family, and the power nearest to what the optimizer achieves.
@@ -41,8 +42,9 @@ def critical_rows(study: Study, evidence: Evidence) -> tuple[Sequence[str], list
     measured = _with_repeats(evidence)
     optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
     place = DEFINITIONS.index("fit")
+    signs = {where: f" {sign}" for where, (sign, _) in _signed(evidence).items()}
     found = {
-        (name, curve.optimizer): curve_words(curve)[place]
+        (name, curve.optimizer): f"{curve_words(curve)[place]}{signs.get((name, curve.optimizer), '')}"
         for name, sweep in measured.items()
         for curve in sweep.measured
     }
@@ -58,6 +60,19 @@ def critical_rows(study: Study, evidence: Evidence) -> tuple[Sequence[str], list
         for optimizer in optimizers
     ]
     return ("Optimizer", *measured, "Place in theory (over SGD's)", "The paper on networks"), rows
+
+
+def footnotes(evidence: Evidence) -> list[str]:
+    """What the signs in that table mean, a sentence each."""
+    return [f"{sign} {sweep}, {name}: {note}." for (sweep, name), (sign, note) in _signed(evidence).items()]
+
+
+def _signed(evidence: Evidence) -> dict[tuple[str, str], tuple[str, str]]:
+    """By sweep and optimizer, the sign of a footnote and its words."""
+    known = (entry for entry in evidence.footnotes if entry["sweep"] in evidence.measured)
+    return {
+        (entry["sweep"], entry["optimizer"]): (sign, entry["note"]) for sign, entry in zip(_SIGNS, known, strict=False)
+    }
 
 
 def _with_repeats(evidence: Evidence) -> dict[str, SweepResult]:
