@@ -2,12 +2,26 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
+import batchlens as bl
+from batchlens.report._evidence import numbers
 from batchlens.report._evidence.figures import draw_averaging_ratio
-from batchlens.report._page.numbers import frame_of
+from batchlens.report._evidence.numbers import Numbers
+from batchlens.report._page.numbers import frame_of, rows_of
+from batchlens.report._sweep.thresholds import other_set_data
+from batchlens.sweep import _cells
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def sweep() -> bl.SweepResult:
+    """One with several targets, some of which a few seeds missed."""
+    return bl.read_sweep(ROOT / "evidence" / "digits.sqlite")
 
 
 def ratio_rows(
@@ -27,3 +41,14 @@ def test_the_line_where_averaging_saves_nothing_is_in_the_picture(ratios: Sequen
     low, top = ax.get_ylim()
     assert low < min(*ratios, 1.0)
     assert max(*ratios, 1.0) < top
+
+
+def test_what_claims_rest_on_is_drawn_to_other_targets_too(sweep: bl.SweepResult) -> None:
+    assert _cells.LEAST_REACHED == numbers.LEAST_REACHED
+    data, found = other_set_data(sweep), Numbers(sweep)
+    kfac = data[data["optimizer"] == "kfac"]
+    assert list(kfac["batch_size"]) == list(sweep.declaration.batch_sizes)
+    assert kfac["high"].isna().sum() > 0
+    for row in rows_of(data):
+        expected = found.steps_at("other", row["optimizer"], row["batch_size"])[0]
+        assert row["steps"] == pytest.approx(expected)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from batchlens.sweep import _cells as results_module
-from batchlens.sweep._cells import CellResult, _best_of, _shown, cell_results
+from batchlens.sweep._cells import CellResult, _best_of, _mean_of_met, _shown, cell_results
 from batchlens.sweep._declaration import Cell
 from batchlens.sweep._store import Store
 from batchlens.sweep._trial import Key, Status, Task
@@ -110,3 +110,19 @@ def test_bootstrap_draws_the_same_in_parts(results: list[CellResult], monkeypatc
     at_once = results[0].bootstrap()
     monkeypatch.setattr(results_module, "_AT_ONCE", 50)
     assert np.array_equal(results[0].bootstrap(), at_once, equal_nan=True)
+
+
+def test_another_target_that_a_seed_missed_is_bounded_from_three_on_that_met_it() -> None:
+    given = [400, 400, 400, 800]
+    steps, interval = _mean_of_met([100.0, 200.0, 100.0, None], given)
+    assert steps == pytest.approx((100 * 200 * 100 * 800) ** 0.25)
+    assert interval is not None
+    assert interval.low == pytest.approx(63.11, abs=0.01)  # 200 * exp(-2.353 * 0.98 / 2)
+    assert interval.high is None
+    whole, closed = _mean_of_met([100.0, 200.0], given[:2])
+    assert whole == pytest.approx(math.sqrt(100 * 200))
+    assert closed is not None
+    assert closed.high is not None
+    assert _mean_of_met([100.0, 200.0, None], given[:3]) == (None, None)
+    assert _mean_of_met([None, None], given[:2]) == (None, None)
+    assert _mean_of_met([], []) == (None, None)

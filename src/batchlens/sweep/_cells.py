@@ -26,18 +26,26 @@ LEAVE = DEFAULTS.leave
 _AT_ONCE = 1 << 20
 # Up to how many trials `best_of` shows every number, and minus the logarithm of what is negligible there.
 _EVERY, _NEGLIGIBLE = 100, 50
+# Of another target, fewer seeds that met it make no bound, as they make no measurement for a claim.
+LEAST_REACHED = 3
 
 
 class ByProduct(NamedTuple):
     """Another target, met on the way to the main one: settings were not tuned for it.
 
-    `steps` is the geometric mean over the seeds that report, None where one missed it, `interval` its 90% interval;
-    `minimum` is the fewest steps of any run of the cell.
+    `steps` is the geometric mean over the seeds that report and `interval` its 90% interval; where a seed missed it, a
+    lower bound and open above, and None where fewer than three met it.  `minimum` is the fewest steps of any run of the
+    cell.
     """
 
     steps: float | None
     interval: Interval | None
     minimum: float | None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a seed missed it."""
+        return self.interval is not None and self.interval.high is None
 
 
 class Reported(NamedTuple):
@@ -257,15 +265,21 @@ def _reported(cell: Cell, guided: Guided, reports: list[Trial]) -> Reported | No
 
 
 def _by_product(cell: Cell, guided: Guided, reports: list[Trial], target: str) -> ByProduct:
-    taken = [guided.crossing(trial, cell.optimizer, target) for trial in reports]
-    logs = [math.log(max(steps, 1e-3)) for steps in taken if steps is not None]
+    met = [guided.crossing(trial, cell.optimizer, target) for trial in reports]
     every = [guided.crossing(trial, cell.optimizer, target) for key, trial in guided.trials.items() if key.cell == cell]
-    whole = bool(logs) and len(logs) == len(taken)
-    return ByProduct(
-        steps=math.exp(fmean(logs)) if whole else None,
-        interval=interval_of(logs) if whole else None,
-        minimum=min((steps for steps in every if steps is not None), default=None),
-    )
+    steps, interval = _mean_of_met(met, [trial.steps_taken for trial in reports])
+    return ByProduct(steps, interval, min((steps for steps in every if steps is not None), default=None))
+
+
+def _mean_of_met(met: Sequence[float | None], given: Sequence[int]) -> tuple[float | None, Interval | None]:
+    """Of what seeds took to a target and of what they were given, which counts where one missed it."""
+    missed = met.count(None)
+    if not met or (missed and len(met) - missed < LEAST_REACHED):
+        return None, None
+    logs = [math.log(max(most if steps is None else steps, 1e-3)) for steps, most in zip(met, given, strict=True)]
+    interval = interval_of(logs)
+    bounded = Interval(interval.low, None) if interval is not None and missed else interval
+    return math.exp(fmean(logs)), bounded
 
 
 def _guided_flags(

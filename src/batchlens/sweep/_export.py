@@ -47,7 +47,11 @@ def _steps_of(result: CellResult) -> dict[str, object]:
         "seeds": len(result.reported.seeds),
         "search_steps": result.reported.minimum,
         "weights": result.reported.weights,
-        **{f"steps to {target}": found.steps for target, found in result.reported.also.items()},
+        # A column without an interval cannot say that it has a bound.
+        **{
+            f"steps to {target}": None if found.is_bound else found.steps
+            for target, found in result.reported.also.items()
+        },
     }
 
 

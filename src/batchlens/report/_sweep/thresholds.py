@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from batchlens._drawing import PALETTE, Line, batch_axis, draw_lines, hold_batch_sizes, look_of, steps_axis
 from batchlens.optimizers import is_averaged
 from batchlens.report._page.numbers import frame_of, groups
-from batchlens.report._sweep.figures import draw_intervals, draw_perfect_scaling
+from batchlens.report._sweep.figures import draw_intervals, draw_perfect_scaling, shifts_of
 from batchlens.sweep.results import SweepResult
 
 # Of the optimizers that were swept, these are drawn: all of them would hide the thresholds.
@@ -26,7 +26,10 @@ def thresholds_data(sweep: SweepResult) -> pd.DataFrame:
 
 
 def targets_data(sweep: SweepResult) -> pd.DataFrame:
-    """Steps to every target of a guided sweep that has several; settings were tuned for the main one."""
+    """Steps to every target of a guided sweep that has several; settings were tuned for the main one.
+
+    Without an upper end of the interval they are a lower bound: a seed missed the target.
+    """
     declaration = sweep.declaration
     if not declaration.also_targets:
         return frame_of(())
@@ -101,10 +104,11 @@ def draw_other_set(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> N
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
     draw_perfect_scaling(ax, shown)
-    sizes, lines = sorted(set(data["batch_size"])), []
+    sizes, shifts, lines = sorted(set(data["batch_size"])), shifts_of(shown), []
     for (optimizer,), part in groups(shown, "optimizer"):
-        colour, style, marker = look_of(optimizer, optimizers)
-        lines.append(Line(sizes, _steps_at(sizes, part), optimizer, colour, style, marker))
-        draw_intervals(ax, part, colour)
+        (colour, style, marker), shift = look_of(optimizer, optimizers), shifts[optimizer]
+        aside = [size * shift for size in sizes]
+        lines.append(Line(aside, _steps_at(sizes, part), optimizer, colour, style, marker))
+        draw_intervals(ax, part, colour, shift)
     draw_lines(ax, lines)
     ax.set_title(target, fontsize=10, loc="left")
