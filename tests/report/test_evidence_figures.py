@@ -12,6 +12,7 @@ from batchlens.report._evidence import numbers
 from batchlens.report._evidence.figures import draw_averaging_ratio
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.report._page.numbers import frame_of, rows_of
+from batchlens.report._sweep.figures import has_open_bars
 from batchlens.report._sweep.thresholds import other_set_data
 from batchlens.sweep import _cells
 
@@ -52,3 +53,11 @@ def test_what_claims_rest_on_is_drawn_to_other_targets_too(sweep: bl.SweepResult
     for row in rows_of(data):
         expected = found.steps_at("other", row["optimizer"], row["batch_size"])[0]
         assert row["steps"] == pytest.approx(expected)
+
+
+def test_open_bars_are_known() -> None:
+    rows = [{"low": 1.0, "high": 2.0}, {"low": None, "high": None}]
+    assert not has_open_bars(frame_of(rows))
+    assert has_open_bars(frame_of([*rows, {"low": 1.0, "high": None}]))
+    assert has_open_bars(frame_of([{"relative_low": 1.0, "relative_high": None}]))
+    assert not has_open_bars(frame_of([{"learning_rate_low": 1.0, "learning_rate_high": None}]))

@@ -24,6 +24,7 @@ from batchlens.sweep.results import SweepResult
 
 PART = "Networks"
 _FIRST = 12  # the number of the networks' first figure
+_OPEN = " A bar up to the upper edge is open: a seed missed the target, and its mark is a lower bound."
 
 
 def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[PanelPlan[Any], pd.DataFrame]]:
@@ -42,12 +43,18 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
         draw_side_by_side,
         part=PART,
     )
-    yield together, together.data(None)
+    yield _with_data(together, None)
     for number, (name, sweep) in enumerate(evidence.measured.items(), start=_FIRST + 1):
         plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}))
-        shown = [(plan, plan.data(sweep)) for plan in plans]
+        shown = [_with_data(plan, sweep) for plan in plans]
         for letter, (plan, frame) in zip("abcdefghij", [pair for pair in shown if len(pair[1])], strict=False):
             yield replace(plan, number=f"{number}{letter}"), frame
+
+
+def _with_data(plan: PanelPlan[Any], source: Any) -> tuple[PanelPlan[Any], pd.DataFrame]:
+    """A figure with its numbers, and with a word on open bars where it has some."""
+    frame = plan.data(source)
+    return replace(plan, caption=plan.caption + _OPEN * figures.has_open_bars(frame)), frame
 
 
 def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list[PanelPlan[SweepResult]]:
@@ -130,8 +137,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             "Measured on the other set",
             "figure 8" if sweep.declaration.target_on == "validation" else "figure 5",
-            "Steps of the same runs to a target on the other set; settings were tuned for the main target. A gap: too "
-            "few seeds met it." + again,
+            "Steps of the same runs to a target on the other set; settings were tuned for the main target. A gap: "
+            "fewer than three seeds met it." + again,
             f"{name}-other-set",
             thresholds.other_set_data,
             partial(thresholds.draw_other_set, optimizers=optimizers),
@@ -141,8 +148,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             "Easier and harder targets",
             "appendix E",
-            "The same runs, other thresholds: momentum (solid) and SGD (dashed). Only the main target was tuned for."
-            + again,
+            "The same runs, other thresholds: momentum (solid) and SGD (dashed). Only the main target was tuned for. A "
+            "gap: fewer than three seeds met it." + again,
             f"{name}-thresholds",
             thresholds.thresholds_data,
             thresholds.draw_thresholds,

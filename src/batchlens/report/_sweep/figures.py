@@ -93,6 +93,12 @@ def draw_intervals(ax: Axes, part: pd.DataFrame, colour: str, shift: float = 1.0
         ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
 
 
+def has_open_bars(data: pd.DataFrame) -> bool:
+    """Whether some interval has no upper end."""
+    ends = [(name, name.replace("low", "high")) for name in ("low", "relative_low") if name in data]
+    return any(bool((data[low].notna() & data[high].isna()).any()) for low, high in ends)
+
+
 def draw_perfect_scaling(ax: Axes, data: pd.DataFrame) -> None:
     """From the most steps at the smallest batch size on."""
     known = data.dropna(subset="steps")
