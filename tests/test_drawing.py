@@ -132,3 +132,10 @@ def test_powers_have_colours_of_their_own() -> None:
 def test_every_optimizer_has_a_look_of_its_own() -> None:
     assert len({look_of(name, MANY) for name in MANY}) == len(MANY)
     assert look_of("kfac+ema", MANY)[0] == look_of("kfac", MANY)[0]
+
+
+@pytest.mark.parametrize("base", ["adam", "kfac"])
+def test_an_optimizer_and_the_same_without_momentum_have_other_lines(base: str) -> None:
+    names = [base, f"{base}+ema", f"{base}_no_momentum", f"{base}_no_momentum+ema"]
+    assert len({look_of(name, names)[1] for name in names}) == len(names)
+    assert len({look_of(name, names)[0] for name in names}) == 1

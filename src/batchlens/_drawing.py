@@ -99,8 +99,8 @@ def label_ends(ax: Axes, lines: Sequence[Line]) -> None:
             "linewidth": line.width,
             "clip_on": False,
         }
-        ax.plot([1.02, 1.07], [height, height], line.style, transform=ax.transAxes, **stroke)
-        ax.text(1.1, height, line.label, transform=ax.transAxes, va="center", fontsize=9)
+        ax.plot([1.02, 1.055, 1.09], [height] * 3, line.style, markevery=[1], transform=ax.transAxes, **stroke)
+        ax.text(1.11, height, line.label, transform=ax.transAxes, va="center", fontsize=9)
 
 
 def spread(heights: Sequence[float], gap: float = _LABEL_GAP) -> list[float]:
@@ -228,9 +228,12 @@ _LOOKS = {
     "kfac": (GREEN, "o"), "kfac_no_momentum": (GREEN, "s"),
 }  # fmt: skip
 
+# By averaging, and by whether momentum was taken away.
+_STYLES = {(False, False): "-", (True, False): "--", (False, True): "-.", (True, True): ":"}
+
 
 def look_of(optimizer: str, optimizers: Sequence[str]) -> tuple[str, str, str]:
-    """Colour, line style and marker of an optimizer; averaging is dashed.
+    """Colour, line style and marker of an optimizer; averaging is dashed, without momentum dash-dotted, both dotted.
 
     Arguments:
         optimizer: whose look it is.
@@ -239,7 +242,8 @@ def look_of(optimizer: str, optimizers: Sequence[str]) -> tuple[str, str, str]:
     >>> look_of("sgd+ema", ["momentum", "sgd+ema", "sgd"])
     ('#0072B2', '--', 'o')
     """
-    style, base = "--" if is_averaged(optimizer) else "-", base_of(optimizer)
+    base = base_of(optimizer)
+    style = _STYLES[is_averaged(optimizer), base.endswith("_no_momentum")]
     if base in _LOOKS:
         colour, marker = _LOOKS[base]
         return colour, style, marker

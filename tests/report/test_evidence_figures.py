@@ -56,7 +56,7 @@ def test_what_claims_rest_on_is_drawn_to_other_targets_too(sweep: bl.SweepResult
 
 
 def test_open_bars_are_known() -> None:
-    rows = [{"low": 1.0, "high": 2.0}, {"low": None, "high": None}]
+    rows: list[dict[str, float | None]] = [{"low": 1.0, "high": 2.0}, {"low": None, "high": None}]
     assert not has_open_bars(frame_of(rows))
     assert has_open_bars(frame_of([*rows, {"low": 1.0, "high": None}]))
     assert has_open_bars(frame_of([{"relative_low": 1.0, "relative_high": None}]))

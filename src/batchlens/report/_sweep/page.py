@@ -141,8 +141,8 @@ def _plans(declaration: Declaration) -> list[PanelPlan[SweepResult]]:
             "",
             "Averaging",
             "figure 6",
-            "With an exponential moving average of the weights (dashed) and without (solid). In theory averaging "
-            "saves steps at small batches and none at large ones.",
+            "With an exponential moving average of the weights (dashed, dotted where momentum was taken away) and "
+            "without (solid, dash-dotted). In theory averaging saves steps at small batches and none at large ones.",
             "averaging",
             figures.averaging_data,
             partial(figures.draw_sweep_steps, optimizers=optimizers),
