@@ -350,6 +350,23 @@ def test_a_missed_seed_may_be_far_off(sweep: bl.SweepResult) -> None:
     assert (item.verdict, item.reason) == ("not measured", "a seed missed its target")
 
 
+def test_misses_on_both_sides_of_a_ratio_do_not_cancel(sweep: bl.SweepResult) -> None:
+    """K-FAC with averaging has a miss at 128 too: together they move the ratio by less than each by itself."""
+    numbers = Numbers(sweep, 50)
+    found, together = (
+        (which.steps("kfac+ema", 128) / which.steps("kfac+ema", 512))[0] for which in (numbers, numbers.later)
+    )
+    assert together == pytest.approx(found * 100 ** (1 / 10 - 1 / 5))
+    part = {
+        "name": "made_up", "over": [{"o": "kfac+ema"}], "quantities": {"ratio": "steps(o, 128) / steps(o, 512)"},
+        "holds": f"ratio > {0.5 * found} and ratio < {1.5 * found}", "limit": "ratio < 0",
+    }  # fmt: skip
+    item, _ = judge_item(part, {"o": "kfac+ema"}, numbers)
+    assert (item.verdict, item.reason) == ("not measured", "a seed missed its target")
+    assert item.values["ratio"].low < found * 100 ** (-1 / 5)
+    assert item.values["ratio"].high > found * 100 ** (1 / 10)
+
+
 def test_where_a_seed_missed_what_averaging_saves_is_open_above(sweep: bl.SweepResult) -> None:
     frame = averaging_ratio_data(sweep)
     row = frame[(frame["optimizer"] == "kfac") & (frame["batch_size"] == 512)].iloc[0]

@@ -185,9 +185,9 @@ def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Number
     sizes = range(len(optimizers) + 1) if reads_critical else range(1)
     numbers.used.clear()
     try:
-        found = [_try(part, item, numbers, far) for size in sizes for far in combinations(optimizers, size)]
-        if numbers.rests_on_a_miss:
-            found.append(_try(part, item, numbers.later, ()))
+        ends = [far for size in sizes for far in combinations(optimizers, size)]
+        found = [_try(part, item, numbers, far) for far in ends]
+        found += [_try(part, item, late, far) for late in numbers.ways_of_misses() for far in ends]
     except NotMeasuredError as missing:
         unknown = np.full(numbers.draws, _UNKNOWN)
         return Item(part["name"], optimizers, {}, NOT_MEASURED, str(missing)), unknown

@@ -7,8 +7,8 @@ of them lie where Student's interval does.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ _FAR_OFF = 100.0
 # Where a bounded critical batch size may lie, instead of at its bound.
 _FAR = {1: math.inf, -1: 0.0}
 
+Place = tuple[str, int]  # an optimizer at a batch size
 Quantity = Callable[[str, int], FloatArray]
 
 
@@ -56,11 +57,13 @@ class Numbers:
 
     Arguments:
         main: another of its targets in place of the main one.
-        late: how many times as many steps as it was given a seed that missed its target is taken to need.
+        late: cells, an optimizer and a batch size each, whose seeds that missed the target are taken to be far off.
     """
 
-    def __init__(self, sweep: SweepResult, resamples: int = RESAMPLES, main: str = "", late: float = 1.0) -> None:
-        self.sweep, self.main, self.late = sweep, main, late
+    def __init__(
+        self, sweep: SweepResult, resamples: int = RESAMPLES, main: str = "", late: Collection[Place] = ()
+    ) -> None:
+        self.sweep, self.main, self.late = sweep, main, frozenset(late)
         self.batch_sizes = sorted(sweep.declaration.batch_sizes)
         self._cells = {(cell.result.cell.optimizer, cell.batch_size): cell for cell in sweep.cells}
         self.seeds = max(
@@ -70,8 +73,9 @@ class Numbers:
         self._guided = Guided(sweep.declaration, ())
         self._steps: dict[tuple[str, str, int], FloatArray] = {}
         self._critical: dict[str, tuple[FloatArray, FloatArray]] = {}
-        self.used: set[tuple[str, int]] = set()
-        self._missed: set[tuple[str, int]] = set()
+        self.used: set[Place] = set()
+        self._missed: set[Place] = set()
+        self._later: dict[frozenset[Place], Numbers] = {}
 
     @property
     def draws(self) -> int:
@@ -83,10 +87,25 @@ class Numbers:
         """Whether a seed of a cell that was used has missed its target."""
         return bool(self.used & self._missed)
 
-    @cached_property
+    @property
     def later(self) -> "Numbers":
-        """The same, with seeds that missed their target far off."""
-        return Numbers(self.sweep, self.resamples, self.main, _FAR_OFF)
+        """The same, with all seeds that missed their target far off."""
+        return self._with_late(self._cells)
+
+    def ways_of_misses(self) -> list["Numbers"]:
+        """The same with each cell far off that was used and has a miss, and with all of them.
+
+        Moved together only, misses on both sides of a ratio would cancel.
+        """
+        missed = sorted(self.used & self._missed)
+        ways = [[cell] for cell in missed] + ([missed] if len(missed) > 1 else [])
+        return [self._with_late(way) for way in ways]
+
+    def _with_late(self, cells: Iterable[Place]) -> "Numbers":
+        late = frozenset(cells)
+        if late not in self._later:
+            self._later[late] = Numbers(self.sweep, self.resamples, self.main, late)
+        return self._later[late]
 
     def names(self, far: Collection[str] = ()) -> dict[str, Any]:
         """What a formula may name; a bounded critical batch size of optimizers in `far` is as far off as can be."""
@@ -209,13 +228,13 @@ class Numbers:
     def _logs(self, target: str, optimizer: str, batch_size: int) -> FloatArray:
         """Log steps by seed; one that missed the target enters with the steps that it was given, NaN: not run."""
         trials = self._cell(optimizer, batch_size).result.repeats
-        logs = np.full(self.seeds, np.nan)
+        logs, away = np.full(self.seeds, np.nan), math.log(_FAR_OFF) * ((optimizer, batch_size) in self.late)
         reached = 0
         for trial in trials:
             steps = trial.steps if not target else self._guided.crossing(trial, optimizer, target)
             reached += steps is not None
             log = log_steps([trial])[0] if not target else math.log(max(steps or trial.steps_taken, 1e-3))
-            logs[_place(trial.key.repeat)] = log + (math.log(self.late) if steps is None else 0.0)
+            logs[_place(trial.key.repeat)] = log + (away if steps is None else 0.0)
         if reached < len(trials):
             self._missed.add((optimizer, batch_size))
         if reached < LEAST_REACHED:
