@@ -5,15 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import batchlens as bl
+from batchlens._drawing import FOREGROUND
 from batchlens.report._evidence import numbers
 from batchlens.report._evidence.figures import draw_averaging_ratio
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.report._page.numbers import frame_of, rows_of
 from batchlens.report._sweep.figures import has_open_bars
-from batchlens.report._sweep.thresholds import other_set_data
+from batchlens.report._sweep.thresholds import draw_thresholds, other_set_data, thresholds_data
 from batchlens.sweep import _cells
 
 ROOT = Path(__file__).parents[2]
@@ -61,3 +63,11 @@ def test_open_bars_are_known() -> None:
     assert has_open_bars(frame_of([*rows, {"low": 1.0, "high": None}]))
     assert has_open_bars(frame_of([{"relative_low": 1.0, "relative_high": None}]))
     assert not has_open_bars(frame_of([{"learning_rate_low": 1.0, "learning_rate_high": None}]))
+
+
+def test_targets_have_no_optimizers_colour(sweep: bl.SweepResult) -> None:
+    ax = Figure().add_subplot()
+    draw_thresholds(ax, thresholds_data(sweep))
+    assert {to_hex(line.get_color()) for line in ax.lines} == {FOREGROUND}
+    shades = {to_hex(line.get_color(), keep_alpha=True) for line in ax.lines}
+    assert len(shades) == 1 + len(sweep.declaration.also_targets)

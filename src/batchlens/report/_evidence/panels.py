@@ -148,8 +148,8 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             "Easier and harder targets",
             "appendix E",
-            "The same runs, other thresholds: momentum (solid) and SGD (dashed). Only the main target was tuned for. A "
-            "gap: fewer than three seeds met it." + again,
+            "The same runs, other thresholds, from the easiest (light) to the hardest (dark): momentum (solid) and SGD "
+            "(dashed). Only the main target was tuned for. A gap: fewer than three seeds met it." + again,
             f"{name}-thresholds",
             thresholds.thresholds_data,
             thresholds.draw_thresholds,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from batchlens._drawing import PALETTE, Line, batch_axis, draw_lines, hold_batch_sizes, look_of, steps_axis
+from batchlens._drawing import FOREGROUND, Line, batch_axis, draw_lines, hold_batch_sizes, look_of, steps_axis
 from batchlens.optimizers import is_averaged
 from batchlens.report._page.numbers import frame_of, groups
 from batchlens.report._sweep.figures import draw_intervals, draw_perfect_scaling, shifts_of
@@ -16,6 +16,9 @@ from batchlens.sweep.results import SweepResult
 
 # Of the optimizers that were swept, these are drawn: all of them would hide the thresholds.
 _DRAWN = {"sgd": "--", "momentum": "-"}
+# Of the text's colour the easiest target has this much: its line still stands out from the ground.
+_LIGHTEST = 0.5
+_MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def thresholds_data(sweep: SweepResult) -> pd.DataFrame:
@@ -55,22 +58,35 @@ def targets_data(sweep: SweepResult) -> pd.DataFrame:
 
 
 def draw_thresholds(ax: Axes, data: pd.DataFrame) -> None:
-    """Steps against batch size, a colour per target from the easiest to the hardest; momentum solid, SGD dashed."""
+    """Steps against batch size, from a light line for the easiest target to a dark one; momentum solid, SGD dashed."""
     named = [name for name in dict.fromkeys(data["optimizer"]) if name in _DRAWN]
     shown = data[data["optimizer"].isin(named or [data["optimizer"].iloc[0]]) & data["steps"].notna()]
     steps_axis(ax, [*shown["steps"], *shown["low"], *shown["high"]], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
-    sizes, targets = sorted(set(data["batch_size"])), easiest_first(shown)
+    sizes, looks = sorted(set(data["batch_size"])), looks_of_targets(easiest_first(shown))
     labelled: set[str] = set()
     lines = []
     for (optimizer, target), part in groups(shown, "optimizer", "target"):
         label = "" if target in labelled else str(target)
         labelled.add(str(target))
-        colour, style = PALETTE[targets.index(target) % len(PALETTE)], _DRAWN.get(optimizer, "-")
-        lines.append(Line(sizes, _steps_at(sizes, part), label, colour, style, "o"))
+        (colour, marker), style = looks[str(target)], _DRAWN.get(optimizer, "-")
+        lines.append(Line(sizes, _steps_at(sizes, part), label, colour, style, marker))
         draw_intervals(ax, part, colour)
     draw_lines(ax, lines)
+
+
+def looks_of_targets(targets: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each, from light to dark in the colour of text: no optimizer has it.
+
+    >>> looks_of_targets(["loss 0.3", "loss 0.1"])
+    {'loss 0.3': ('#20212480', 'o'), 'loss 0.1': ('#202124ff', 's')}
+    """
+    shares = np.linspace(_LIGHTEST, 1.0, max(len(targets), 2))
+    return {
+        name: (f"{FOREGROUND}{round(255 * share):02x}", _MARKERS[place % len(_MARKERS)])
+        for place, (name, share) in enumerate(zip(targets, shares, strict=False))
+    }
 
 
 def _steps_at(sizes: Sequence[int], part: pd.DataFrame) -> Sequence[float]:
