@@ -1,8 +1,11 @@
 """What `predict` says of a workload, against what dense tuning or the sweeps of evidence/ found.
 
     python benchmarks/evaluate_predictions.py [--sweep digits] [--candidates] [--errors-of mnist,fashion_mnist]
+    python benchmarks/evaluate_predictions.py --sweep resnet8 --published     its committed prediction as well
+    python benchmarks/evaluate_predictions.py --target-on validation          digits to an accuracy of 0.97
 
 Predicts from the references in benchmarks/references/ (`measure_references.py` makes them; nothing is trained here).
+A prediction of evidence/ knows the sweep's batch sizes only: its model is fitted again to what it says of its run.
 The truth is that of `measure_truth.py` where there is one, else what the sweep reports at its own target. Prints how
 far critical batch sizes, steps and learning rates are off, how many intervals hold the truth, how many references are
 refused, and whether that is what was asked for (of seconds it is not judged: they are the processor's, not the
@@ -29,12 +32,12 @@ from unittest import mock
 import numpy as np
 
 import batchlens as bl
-from batchlens.prediction import _measured, _model, prediction
+from batchlens.prediction import _judging, _measured, _model, prediction
 from batchlens.prediction._readings import READINGS
 from batchlens.scaling._hyperbola import fit_curves
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "benchmarks" / "references"
+FOLDER, PUBLISHED = ROOT / "benchmarks" / "references", ROOT / "evidence" / "predictions"
 TRUTHS = {"digits": "truth.json", "mnist": "truth_mnist.json"}
 OPTIMIZERS = ("sgd", "momentum", "sgd+ema", "momentum+ema", "adam", "kfac")
 # At which to predict, beside those of the sweep.
@@ -42,31 +45,59 @@ SIZES = tuple(2**k for k in range(2, 14))
 
 
 class Reference(NamedTuple):
-    """A run that predictions start from; without a measurement where it missed its target."""
+    """A run that predictions start from; without a measurement where it missed its target.
+
+    One that was `published` in evidence/ has its prediction in place of a measurement.
+    """
 
     sweep: str
     name: str
     batch_size: int
     learning_rate: float
+    target_on: str
+    target: float  # on that
     target_loss: float
     reason: str
     seconds: float
     measurement: bl.Measurement | None
+    published: Mapping[str, Any] | None = None
 
 
-def read_references(sweep: str) -> list[Reference]:
-    """Those that are stored, in order; there must be some."""
+def read_references(sweep: str, target_on: str | None = None) -> list[Reference]:
+    """Those that are stored of a kind of target, the sweep's unless given, in order; there must be some."""
     found = []
     for file in sorted(FOLDER.glob(f"{sweep}-*.json")):
-        document = json.loads(file.read_text(encoding="utf-8"))
-        about = document["reference"]
-        names = ("batch_size", "learning_rate", "target_loss", "reason", "seconds")
+        document, own = json.loads(file.read_text(encoding="utf-8")), sweep_of(sweep).declaration.target_on
+        about = {"target_on": own, **document["reference"]}
+        if about["target_on"] != (target_on or own):
+            continue
+        about = {"target": about["target_loss"], **about}
+        names = ("batch_size", "learning_rate", "target_on", "target", "target_loss", "reason", "seconds")
         known = {name: about[name] for name in names}
         measured = bl.read_measurement(file) if "moments" in document else None
         found.append(Reference(sweep=sweep, name=file.stem, measurement=measured, **known))
     if not found:
         sys.exit(f"{FOLDER} has no references of {sweep}: python benchmarks/measure_references.py --sweep {sweep}")
     return found
+
+
+def read_published(sweep: str) -> Reference:
+    """The prediction that evidence/ has."""
+    document = json.loads((PUBLISHED / f"{sweep}.json").read_text(encoding="utf-8"))
+    about, declaration = document["reference"], sweep_of(sweep).declaration
+    return Reference(
+        sweep=sweep,
+        name="published",
+        batch_size=about["batch_size"],
+        learning_rate=about["learning_rate"],
+        target_on=declaration.target_on,
+        target=declaration.target,
+        target_loss=document["target_loss"],
+        reason="; ".join(document["reasons"]),
+        seconds=document["seconds"],
+        measurement=None,
+        published=document if document["curves"] else None,
+    )
 
 
 @cache
@@ -83,32 +114,50 @@ def dense_truth(sweep: str) -> Mapping[str, Any]:
 def predict(reference: Reference, optimizers: tuple[str, ...]) -> tuple[dict[str, Any], float]:
     """The prediction as a document, and the seconds that it took beside the run."""
     started = time.process_time()
+    declaration = sweep_of(reference.sweep).declaration
+    names = [name for name in optimizers if name in declaration.optimizers]
+    sizes = sorted({*SIZES, *declaration.batch_sizes})
+    if reference.published is not None:
+        return again(reference.published, names, sizes), time.process_time() - started
     if reference.measurement is None:
         return {"status": "not_identifiable", "reasons": [reference.reason], "curves": []}, 0.0
-    declaration = sweep_of(reference.sweep).declaration
     found = bl.predict_from(
         reference.measurement,
         reference.measurement.loss_curve,
         reference.batch_size,
         reference.learning_rate,
         reference.target_loss,
-        optimizers=[name for name in optimizers if name in declaration.optimizers],
-        batch_sizes=sorted({*SIZES, *declaration.batch_sizes}),
+        optimizers=names,
+        batch_sizes=sizes,
     )
     return found.as_document(), time.process_time() - started
 
 
+def again(published: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
+    """A published prediction at other batch sizes: intervals lack the scatter of what was measured."""
+    about, target = published["reference"], published["target_loss"]
+    curve = list(zip(about["curve_steps"], about["curve_losses"], strict=True))
+    run = _model.Reference.of(curve, about["batch_size"], about["learning_rate"], about["momentum"], target)
+    curves = []
+    for name in names:
+        wait = about["delay"] if READINGS[name].delayed else 0
+        model = _model.fit_model(run, about["top_curvature"], about["gradient_variance"], target, wait)
+        fitted = prediction._Fitted(model, [model] * 2, model)
+        curves.append(prediction._predict(name, fitted, sizes, target).as_document())
+    return {**published, "curves": curves}
+
+
 def truth_of(optimizer: str, reference: Reference) -> dict[int, dict[str, Any]]:
     """Steps and settings by batch size, as far as they are known: of dense tuning, else of the sweep's own target."""
-    sweep = sweep_of(reference.sweep)
-    own = sweep.declaration.target_on != "train-loss" or reference.target_loss == sweep.declaration.target
+    sweep, target = sweep_of(reference.sweep), (reference.target_on, reference.target)
+    own = target == (sweep.declaration.target_on, sweep.declaration.target)
     found = {
         cell.result.cell.batch_size: {"steps": cell.steps, "settings": cell.result.winner.settings}
         for cell in sweep.cells
         if own and cell.result.cell.optimizer == optimizer and cell.result.complete and cell.result.winner
     }
     for size, entry in dense_truth(reference.sweep).get(optimizer, {}).items():
-        found[int(size)] = entry[f"train-loss {reference.target_loss:g}"]
+        found[int(size)] = entry[f"{reference.target_on} {reference.target:g}"]
     return dict(sorted(found.items()))
 
 
@@ -281,6 +330,8 @@ def evaluate(references: list[Reference], optimizers: tuple[str, ...], intervals
             print(f"  {reference.name} refused: {'; '.join(document['reasons'])}")
     refused = len(documents) - len(predicted)
     print(f"  {refused} of {len(documents)} references refused")
+    if intervals:
+        print(f"  {report_runs(references, [document for _, document, _ in documents])}")
     every: Found = {}
     for optimizer in optimizers:
         found = [entry for reference, document in predicted if (entry := errors(optimizer, document, reference))]
@@ -288,6 +339,30 @@ def evaluate(references: list[Reference], optimizers: tuple[str, ...], intervals
         print(f"  {words}; {report_intervals(found)}" if found and intervals else f"  {words}", flush=True)
         every[optimizer] = found
     return Evaluated(every, len(documents), refused, [seconds for *_, seconds in documents])
+
+
+def report_runs(references: list[Reference], documents: list[dict[str, Any]]) -> str:
+    """What was measured at the target of runs that are predicted from, and how far their own models outrun them."""
+    scales: dict[str, list[float]] = {"B_simple": [], "B_noise": []}
+    for entry in chain.from_iterable(document.get("noise_scales", ()) for document in documents):
+        if entry["value"] is not None:
+            scales[entry["definition"]].append(entry["value"])
+    parts = [f"{name} {min(values):.3g} to {max(values):.3g}" for name, values in scales.items() if values]
+    ratios = sorted(ratio for reference in references if (ratio := outrun(reference)) is not None)
+    words = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return f"{'; '.join(parts)}; steps of the run over those of its model's best rate: {words}"
+
+
+def outrun(reference: Reference) -> float | None:
+    """Steps of a run over what its model's best rate would take."""
+    measured = reference.measurement
+    if measured is None:
+        return None
+    run = _model.Reference.of(measured.loss_curve, reference.batch_size, reference.learning_rate, 0.0,
+                              reference.target_loss)  # fmt: skip
+    model = _judging.first_model(run, _measured.Measured.of(measured, run.steps[-1]))
+    best = bl.tune(model.problem(), "sgd", run.batch_size, run.target).steps
+    return None if best is None else run.steps[-1] / (best + model.delay)
 
 
 class Must(NamedTuple):
@@ -332,7 +407,7 @@ def hold(which: Literal[0, 1]) -> Must:
     return Must(words, lambda evaluated: held([*chain(*evaluated.found.values())])[which], 0.85, at_least=True)
 
 
-# Of sweeps that the model was chosen on, and of all others.
+# Of sweeps that the model was chosen on, to their own targets, and of all else.
 MUSTS: Mapping[str, Sequence[Must]] = {
     "digits": (
         Must("references", lambda evaluated: evaluated.references, 20, at_least=True),
@@ -363,13 +438,14 @@ def readings_from(found: Found) -> dict[str, dict[str, float]]:
     }
 
 
-def errors_of(sweeps: Sequence[str]) -> dict[str, dict[str, float]]:
+def errors_of(sweeps: Sequence[str], published: bool = False) -> dict[str, dict[str, float]]:
     """Errors of readings, of the sweep with the largest ones; those that are known."""
     largest: dict[str, dict[str, float]] = {}
     for sweep in sweeps:
         print(f"{sweep}: as it is")
         with changed({prediction: {"_DRAWS": 1}}, {}):
-            found = readings_from(evaluate(read_references(sweep), OPTIMIZERS, intervals=False).found)
+            runs = [*read_references(sweep), *([read_published(sweep)] if published else [])]
+            found = readings_from(evaluate(runs, OPTIMIZERS, intervals=False).found)
         for optimizer, values in found.items():
             known = largest.setdefault(optimizer, {})
             known |= {name: max(value, known.get(name, 0.0)) for name, value in values.items() if value >= 0}
@@ -419,14 +495,17 @@ def main() -> None:
     parser.add_argument("--sweep", default="digits", help="one of evidence/ (digits)")
     parser.add_argument("--candidates", action="store_true", help="other models and readings too")
     parser.add_argument("--errors-of", default="", help="other sweeps, whose errors make the intervals")
+    parser.add_argument("--published", action="store_true", help="the prediction of evidence/ too")
+    parser.add_argument("--target-on", help="references to such a target; the sweep's unless given")
     asked = parser.parse_args()
-    references = read_references(asked.sweep)
+    references = read_references(asked.sweep, asked.target_on)
+    references += [read_published(asked.sweep)] if asked.published else []
     others = [name for name in asked.errors_of.split(",") if name]
-    widths = errors_of(others)
+    widths = errors_of(others, asked.published)
     print(f"{asked.sweep}: {f'intervals by the errors of {asked.errors_of}' if others else 'as it is'}")
     with changed({}, widths):
         evaluated = evaluate(references, OPTIMIZERS)
-    for must in MUSTS.get(asked.sweep, HELD_OUT):
+    for must in HELD_OUT if asked.target_on else MUSTS.get(asked.sweep, HELD_OUT):
         print(f"  {must.verdict(evaluated)}")
     runs = [reference.seconds for reference in references]
     print(f"  processor seconds: {np.mean(runs):.1f} of the run, {np.mean(evaluated.seconds):.1f} of six curves")

@@ -334,6 +334,15 @@ def test_as_many_examples_are_measured_on_as_are_asked_for(tmp_path: Path) -> No
     assert bl.read_measurement(file).moments[-1].examples == 200
 
 
+def test_a_target_on_accuracy_says_what_stands_for_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = "predict digits --target 0.9 --learning-rate 0.3 --optimizers sgd --batch-sizes 16,64,256"
+    status, out, err = run(f"{command} --out {tmp_path / 'page'}", capsys)
+    assert status == 0, err
+    words = "the training loss at which one run first met the accuracy stands for it"
+    assert f"Target: {words}" in out
+    assert words in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+
+
 def test_a_missed_target_is_not_identifiable() -> None:
     found = bl.predict("digits", target_on="validation", target=1.0, learning_rate=1e-4)
     assert found.status == "not_identifiable"

@@ -255,6 +255,7 @@ def test_a_note_is_no_reason_against_a_curve() -> None:
     found = predict(make_reference(), optimizers=["sgd", "nesterov"])
     assert "no truth stands behind its intervals" in found.curves["nesterov"].notes[0]
     assert found.as_document()["curves"][1]["notes"] == list(found.curves["nesterov"].notes)
+    assert "times too large" in found.curves["nesterov"].notes[1]
     assert found.curves["nesterov"].reasons == found.curves["sgd"].notes == ()
     assert "The critical batch size of nesterov is" in found.sentence
 

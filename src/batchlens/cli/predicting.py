@@ -120,7 +120,8 @@ def _print(found: "Prediction") -> None:
 
 
 def _notes(found: "Prediction") -> list[str]:
-    return [f"{entry.optimizer}: {note}." for entry in found.predicted for note in entry.notes]
+    own = [f"{entry.optimizer}: {note}." for entry in found.predicted for note in entry.notes]
+    return [f"Target: {note}." for note in found.notes] + own
 
 
 def _few(trained: int, asked: int) -> str:

@@ -19,6 +19,10 @@ from batchlens.training.workloads import Workload, find_workload
 
 __all__ = ["predict"]
 
+_ACCURACY = (
+    "the training loss at which one run first met the accuracy stands for it: to 97% on digits, steps were off by 1.5 "
+    "in the mean and 3.2 at worst, to a target on training loss by 1.2 and 1.6"
+)
 # Seeds of confirming runs, and how many times the interval's end they are given.
 _CONFIRMING_SEED, _PATIENCE = 2_000_003, 2.0
 
@@ -124,7 +128,8 @@ def _described(prediction: Prediction, plan: Plan, referred: Referred) -> Predic
     """With the workload and its target; a smaller learning rate is no advice where smaller ones were tried."""
     reasons = tuple(remedied(reason, referred) for reason in prediction.reasons)
     reference = {**prediction.reference, "target_on": plan.target_on, "target": plan.target}
-    return replace(prediction, name=plan.workload.name, reasons=reasons, reference=reference)
+    notes = (_ACCURACY,) if prediction.predicted and plan.target_on != "train-loss" else ()
+    return replace(prediction, name=plan.workload.name, reasons=reasons, reference=reference, notes=notes)
 
 
 def _train_cells(plan: Plan, prediction: Prediction, count: int, tell: Tell) -> Iterator[Confirmed]:

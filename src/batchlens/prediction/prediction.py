@@ -82,7 +82,7 @@ class PredictedCurve(Result):
         critical_batch_sizes: by each definition.
         reasons: why this curve should not be relied on; none as a rule.
         disagreement: between candidate models about the log steps at each batch size, from end to end.
-        notes: what to know of its intervals.
+        notes: what to know of its numbers.
 
     >>> curve = ScalingCurve([8, 64], [100, 20], [{"learning_rate": 0.1}, {"learning_rate": 0.4}], "sgd")
     >>> PredictedCurve("sgd", curve, (PredictedBatchSize("fit", 40.0, Interval(30.0, 60.0)),))
@@ -158,6 +158,7 @@ class Prediction(Result):
         seconds: that it took.
         name: of the workload, where there is one.
         confirmed: cells that were trained at the predicted settings, which the curves then take into account.
+        notes: what to know of all curves.
 
     >>> Prediction("not_identifiable", ("the reference misses the target",), (), (), 0.1, {}, 0.0)
     <Prediction: not identifiable: the reference misses the target>
@@ -172,6 +173,7 @@ class Prediction(Result):
     seconds: float
     name: str = ""
     confirmed: "tuple[Confirmed, ...]" = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def curves(self) -> dict[str, PredictedCurve]:
@@ -224,6 +226,7 @@ class Prediction(Result):
             "curves": [entry.as_document() for entry in self.predicted],
             "confirmed": [asdict(cell) for cell in self.confirmed],
             "intervals_from": list(INTERVALS_FROM) if self.predicted else [],
+            "notes": list(self.notes),
         }
 
 
@@ -354,7 +357,7 @@ def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) ->
         critical_batch_sizes=_critical(found, steps, reading),
         reasons=tuple(_doubts(curve, delay, reading)),
         disagreement=apart,
-        notes=(reading.note,) if reading.note else (),
+        notes=reading.notes,
     )
 
 

@@ -138,10 +138,10 @@ def _sections(prediction: Prediction) -> Iterator[Section]:
             for reason in entry.reasons
         )
         doubts = f"<p>Do not rely on these:</p>\n<ul>{doubts}</ul>\n" if doubts else ""
+        of_curves = ((entry.optimizer, note) for entry in prediction.predicted for note in entry.notes)
         notes = "".join(
-            f'<p class="remark">{escape(f"{entry.optimizer}: {note}.")}</p>\n'
-            for entry in prediction.predicted
-            for note in entry.notes
+            f'<p class="remark">{escape(f"{of}: {note}.")}</p>\n'
+            for of, note in (*(("Target", note) for note in prediction.notes), *of_curves)
         )
         yield Section("critical", "Critical batch size", f"{table}\n{doubts}{notes}{remark}")
     if prediction.confirmed:
