@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
 
+from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.sections import places, repeat_words, summary_words, values_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
@@ -56,6 +57,11 @@ def contradictions(evidence: Evidence) -> str:
     return _table(heads, rows)
 
 
+def faults(evidence: Evidence) -> str:
+    """Cells whose search is known to have found too little."""
+    return _table(*fault_rows(evidence))
+
+
 def outside(evidence: Evidence) -> str:
     """Whether a search finds the steps that others published."""
     return f"{fill(outside_words(evidence), 120)}\n\n{_table(*outside_rows(evidence))}"
@@ -67,7 +73,7 @@ def costs(evidence: Evidence) -> str:
 
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
-    function.__name__: function for function in (critical, verdicts, contradictions, outside, costs)
+    function.__name__: function for function in (critical, verdicts, contradictions, faults, outside, costs)
 }
 
 

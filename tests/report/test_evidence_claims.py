@@ -21,6 +21,7 @@ from batchlens.report import _paper
 from batchlens.report._evidence import numbers as numbers_module
 from batchlens.report._evidence import predictions
 from batchlens.report._evidence.contradictions import find_contradictions
+from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.figures import averaging_ratio_data, draw_side_by_side, side_by_side_data
 from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
 from batchlens.report._evidence.judging import (
@@ -365,6 +366,42 @@ def test_misses_on_both_sides_of_a_ratio_do_not_cancel(sweep: bl.SweepResult) ->
     assert (item.verdict, item.reason) == ("not measured", "a seed missed its target")
     assert item.values["ratio"].low < found * 100 ** (-1 / 5)
     assert item.values["ratio"].high > found * 100 ** (1 / 10)
+
+
+def steps_of_kfac_at_16(most: float) -> dict[str, object]:
+    part = {
+        "name": "few_steps", "over": [{"o": "kfac"}], "quantities": {"taken": "steps(o, 16)"}, "reason": "",
+        "holds": f"taken < {most}", "limit": f"taken < {2 * most}",
+    }  # fmt: skip
+    return {"name": "made_up", "claim": "A.", "paper": "B.", "where": "C", "sweeps": ["digits"], "parts": [part]}
+
+
+def test_a_search_that_found_less_than_it_contains_is_named_with_what_that_changes(
+    evidence: Evidence, sweep: bl.SweepResult
+) -> None:
+    """K-FAC takes 68 steps at batch size 16, and 61 without momentum."""
+    claims = [steps_of_kfac_at_16(65.0), {**steps_of_kfac_at_16(70.0), "name": "another"}]
+    sweeps = (replace(evidence.sweeps[0], result=sweep), *evidence.sweeps[1:])
+    found = replace(evidence, sweeps=sweeps, document={**evidence.document, "claims": claims})
+    item = found.claims[0].judgements[0].items[0]
+    assert item.warnings == ("kfac at 16: slower than kfac_no_momentum, which it contains",)
+    assert item.warnings[0] in set(claims_data(found)["warnings"])
+    heads, rows = fault_rows(found)
+    assert [row[:2] for row in rows] == [["digits", "adam_no_momentum+ema at 512"], ["digits", "kfac at 16"]]
+    assert len(heads) == len(rows[0])
+    assert [row[-1] for row in rows] == [
+        "nothing",
+        "made up, few steps, kfac: holds with a limit, then holds; and so the claim: holds with a limit, then holds",
+    ]
+
+
+def test_numbers_can_take_other_cells_instead(sweep: bl.SweepResult) -> None:
+    """Those of plain SGD in place of averaged ones, also to another target."""
+    numbers = Numbers(sweep, 0, instead={("sgd+ema", 64): ("sgd", 64)})
+    target = sweep.declaration.also_targets[0]
+    assert numbers.steps("sgd+ema", 64).tolist() == numbers.steps("sgd", 64).tolist()
+    assert numbers.steps_at(target, "sgd+ema", 64).tolist() == numbers.steps_at(target, "sgd", 64).tolist()
+    assert numbers.steps("sgd+ema", 128)[0] != numbers.steps("sgd", 128)[0]
 
 
 def test_where_a_seed_missed_what_averaging_saves_is_open_above(sweep: bl.SweepResult) -> None:

@@ -74,9 +74,8 @@ def _tests(claim: JudgedClaim, item: Item, again: Item | None, sweep: SweepResul
         yield f"{what}: it fails in {item.sureness:.0%} of resamples"
     if again is not None:
         yield f"Search and seeds again: it {_words(again)}"
-    cells = [cell.result for cell in sweep.cells if (cell.result.cell.optimizer, cell.batch_size) in item.cells]
-    told = [f"{cell.cell.optimizer} at {cell.cell.batch_size:,}: {flag}" for cell in cells for flag in cell.flags]
-    yield f"Search: {'; '.join(told) or 'no setting lies at its edge, and none is slower than what it contains'}"
+    well = "no setting lies at its edge, and none is slower than what it contains"
+    yield f"Search: {'; '.join(item.warnings) or well}"
     if "steps_at" not in formulas and any(name in formulas for name in ("steps", "critical", "paired")):
         for target in sweep.declaration.also_targets:
             found = _at_target(part, item, sweep, target)

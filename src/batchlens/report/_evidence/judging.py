@@ -45,6 +45,7 @@ class Item:
     reason: str = ""  # why it is not measured, or what to mind
     cells: tuple[tuple[str, int], ...] = ()
     sureness: float | None = None  # share of resamples that come to the same verdict
+    warnings: tuple[str, ...] = ()  # of the searches behind its cells
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,8 @@ def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Number
     reason = words if codes[0] == _UNKNOWN else noted
     cells = tuple(sorted(numbers.used))
     verdict, sureness = _VERDICTS[int(codes[0])], _sureness(codes, numbers.seeds)
-    return Item(part["name"], optimizers, values, verdict, reason, cells, sureness), codes
+    warnings = tuple(numbers.warnings())
+    return Item(part["name"], optimizers, values, verdict, reason, cells, sureness, warnings), codes
 
 
 def _value(ways: Sequence[FloatArray], seeds: int) -> Value:

@@ -7,8 +7,9 @@ of them lie where Student's interval does.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -58,14 +59,21 @@ class Numbers:
     Arguments:
         main: another of its targets in place of the main one.
         late: cells, an optimizer and a batch size each, whose seeds that missed the target are taken to be far off.
+        instead: cells in place of which others are taken.
     """
 
     def __init__(
-        self, sweep: SweepResult, resamples: int = RESAMPLES, main: str = "", late: Collection[Place] = ()
+        self,
+        sweep: SweepResult,
+        resamples: int = RESAMPLES,
+        main: str = "",
+        late: Collection[Place] = (),
+        instead: Mapping[Place, Place] = MappingProxyType({}),
     ) -> None:
-        self.sweep, self.main, self.late = sweep, main, frozenset(late)
+        self.sweep, self.main, self.late, self.instead = sweep, main, frozenset(late), instead
         self.batch_sizes = sorted(sweep.declaration.batch_sizes)
         self._cells = {(cell.result.cell.optimizer, cell.batch_size): cell for cell in sweep.cells}
+        self._cells |= {place: self._cells[other] for place, other in instead.items()}
         self.seeds = max(
             (_place(trial.key.repeat) + 1 for cell in sweep.cells for trial in cell.result.repeats), default=1
         )
@@ -104,7 +112,7 @@ class Numbers:
     def _with_late(self, cells: Iterable[Place]) -> "Numbers":
         late = frozenset(cells)
         if late not in self._later:
-            self._later[late] = Numbers(self.sweep, self.resamples, self.main, late)
+            self._later[late] = Numbers(self.sweep, self.resamples, self.main, late, self.instead)
         return self._later[late]
 
     def names(self, far: Collection[str] = ()) -> dict[str, Any]:
@@ -195,6 +203,14 @@ class Numbers:
             raise NotMeasuredError(f"no target on the other set {why}")
         return max(found, key=lambda target: found[target])
 
+    def warnings(self) -> list[str]:
+        """What should make a reader wary of the searches behind the cells that were used."""
+        return [
+            f"{name} at {size:,}: {flag}"
+            for name, size in sorted(self.used)
+            for flag in self._cells[name, size].result.flags
+        ]
+
     def same_runs(self) -> list[str]:
         """Which of the cells that were used report the same runs: one optimizer contains the other."""
         found: dict[tuple[int, tuple[float, ...]], list[str]] = {}
@@ -227,11 +243,12 @@ class Numbers:
 
     def _logs(self, target: str, optimizer: str, batch_size: int) -> FloatArray:
         """Log steps by seed; one that missed the target enters with the steps that it was given, NaN: not run."""
-        trials = self._cell(optimizer, batch_size).result.repeats
+        result = self._cell(optimizer, batch_size).result
+        trials, counts_for = result.repeats, result.cell.optimizer
         logs, away = np.full(self.seeds, np.nan), math.log(_FAR_OFF) * ((optimizer, batch_size) in self.late)
         reached = 0
         for trial in trials:
-            steps = trial.steps if not target else self._guided.crossing(trial, optimizer, target)
+            steps = trial.steps if not target else self._guided.crossing(trial, counts_for, target)
             reached += steps is not None
             log = log_steps([trial])[0] if not target else math.log(max(steps or trial.steps_taken, 1e-3))
             logs[_place(trial.key.repeat)] = log + (away if steps is None else 0.0)

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from batchlens.report._evidence.contradictions import SURE, Contradiction
+from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
 from batchlens.report._evidence.predictions import prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence
@@ -25,6 +26,7 @@ def network_sections(study: Study, evidence: Evidence) -> list[Section]:
     return [
         _claims_section(evidence),
         _contradictions_section(evidence),
+        _faults_section(evidence),
         _critical_section(study, evidence),
         _predictions_section(evidence),
         _outside_section(evidence),
@@ -52,6 +54,7 @@ def claims_data(evidence: Evidence) -> pd.DataFrame:
             "low": found[1],
             "high": found[2],
             "reason": item.reason,
+            "warnings": "; ".join(item.warnings),
             "cells": " ".join(f"{optimizer}@{size}" for optimizer, size in item.cells),
         }
         for claim in evidence.claims
@@ -190,11 +193,18 @@ def _cell(judgement: Judgement | None) -> Cell:
 
 def _details(claim: JudgedClaim) -> str:
     rows = [
-        [place, item.part.replace("_", " "), ", ".join(item.optimizers), values_words(item), _badge(item.verdict)]
+        [
+            place,
+            item.part.replace("_", " "),
+            ", ".join(item.optimizers),
+            values_words(item),
+            "; ".join(item.warnings),
+            _badge(item.verdict),
+        ]
         for place, judgement in places(claim)
         for item in judgement.items
     ]
-    heads = ("Sweep", "Part", "Optimizers", "Found (90% interval)", "Verdict")
+    heads = ("Sweep", "Part", "Optimizers", "Found (90% interval)", "To mind of its cells", "Verdict")
     table = render_table(claim.sentence, "items", heads, rows) if rows else "<p>Not measured.</p>"
     thresholds = "".join(
         f"<li><b>{escape(part['name'].replace('_', ' '))}</b>: holds where <code>{escape(part['holds'])}</code>, with "
@@ -250,6 +260,18 @@ def _contradictions(label: str, found: Sequence[Contradiction]) -> str:
     ]
     heads = ("Sweep", "Claim", "Optimizers", "Found (90% interval)", "Tested", "Likely reason")
     return render_table(label, "contradictions", heads, rows) if rows else "<p>Nothing that was measured.</p>"
+
+
+def _faults_section(evidence: Evidence) -> Section:
+    heads, rows = fault_rows(evidence)
+    heading = "Searches that found too little"
+    table = render_table(heading, "faults", heads, rows) if rows else "<p>None that is known.</p>"
+    remark = (
+        "Cells where an optimizer that the cell's own contains takes fewer steps, by more than the interval, or where "
+        "a chosen setting lies as far out as a search may go. Verdicts stay; the last column says which would be "
+        "others with the settings of what is contained, one cell at a time."
+    )
+    return Section("faults", heading, f'{table}\n<p class="remark">{remark}</p>')
 
 
 def _critical_section(study: Study, evidence: Evidence) -> Section:
