@@ -2,19 +2,23 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import batchlens as bl
-from batchlens._drawing import FOREGROUND
+from batchlens._drawing import FOREGROUND, figure_style
+from batchlens.optimizers import is_averaged
 from batchlens.report._evidence import numbers
-from batchlens.report._evidence.figures import draw_averaging_ratio
+from batchlens.report._evidence.figures import draw_averaging_ratio, draw_rates_apart, draw_with_and_without
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.report._page.numbers import frame_of, rows_of
-from batchlens.report._sweep.figures import has_open_bars
+from batchlens.report._sweep.figures import averaging_data, has_open_bars, sweep_rates_data
 from batchlens.report._sweep.thresholds import draw_thresholds, other_set_data, thresholds_data
 from batchlens.sweep import _cells
 
@@ -71,3 +75,45 @@ def test_targets_have_no_optimizers_colour(sweep: bl.SweepResult) -> None:
     assert {to_hex(line.get_color()) for line in ax.lines} == {FOREGROUND}
     shades = {to_hex(line.get_color(), keep_alpha=True) for line in ax.lines}
     assert len(shades) == 1 + len(sweep.declaration.also_targets)
+
+
+def texts_of_lines(ax: Axes) -> set[str]:
+    return {text.get_text() for text in ax.texts}
+
+
+def test_learning_rates_of_kfac_stand_beside_the_others_on_the_same_axes(sweep: bl.SweepResult) -> None:
+    figure = Figure()
+    data = sweep_rates_data(sweep)
+    draw_rates_apart(figure.add_subplot(), data, sweep.declaration.optimizers, "learning_rate")
+    others, kfac = figure.axes
+    assert texts_of_lines(others) == {"sgd", "momentum", "adam", "adam_no_momentum"}
+    assert texts_of_lines(kfac) == {"kfac", "kfac_no_momentum"}
+    assert others.get_ylim() == kfac.get_ylim()
+    figure = Figure()
+    draw_rates_apart(figure.add_subplot(), data[data["optimizer"] == "sgd"], ["sgd"], "learning_rate")
+    assert [texts_of_lines(ax) for ax in figure.axes] == [{"sgd"}]
+
+
+def test_each_optimizer_has_a_picture_with_and_without_averaging(sweep: bl.SweepResult) -> None:
+    with figure_style():
+        figure = Figure()
+        draw_with_and_without(figure.add_subplot(), averaging_data(sweep), sweep.declaration.optimizers)
+        figure.draw_without_rendering()
+        labels = [label.get_window_extent() for label in figure.axes[-1].get_xticklabels() if label.get_text()]
+    plain = [name for name in sweep.declaration.optimizers if not is_averaged(name)]
+    assert [ax.get_title(loc="left") for ax in figure.axes] == plain
+    for ax in figure.axes:
+        assert {"plain", "averaged"} <= {line.get_label() for line in ax.lines}
+    assert [pair for pair in pairwise(labels) if pair[0].overlaps(pair[1])] == []
+
+
+def test_what_was_not_reached_has_a_cross_at_the_budget(sweep: bl.SweepResult) -> None:
+    data = averaging_data(sweep)
+    gone = (data["optimizer"] == "sgd") & (data["batch_size"] == 8)
+    columns = ["steps", "low", "high"]
+    data = data.assign(status=data["status"].where(~gone, "not_reached"))
+    data[columns] = data[columns].where(~gone)
+    figure = Figure()
+    draw_with_and_without(figure.add_subplot(), data, sweep.declaration.optimizers)
+    crosses = [np.asarray(line.get_ydata()).tolist() for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert sorted(crosses) == [[], [sweep.declaration.budget(8)]]

@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of
-from batchlens.optimizers import averaged
+from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of, steps_axis
+from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
 from batchlens.report._evidence.tables import IN_THEORY
 from batchlens.report._page.numbers import frame_of, groups
 from batchlens.report._prediction.figures import draw_steps
-from batchlens.report._sweep.figures import draw_intervals, shifts_of
+from batchlens.report._sweep.figures import draw_intervals, draw_perfect_scaling, draw_sweep_rates, shifts_of
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import reached
 from batchlens.scaling._hyperbola import fit_curves
@@ -34,6 +34,8 @@ _PREDICTED = ("sgd", "momentum", "kfac")
 _COLUMNS = 3
 _RELATIVE = {"relative_batch_size": "batch_size", "relative_low": "low", "relative_high": "high"}
 _SIZE = (3.4, 3.0)
+_RATES_SIZE = (9.2, 3.8)
+_MOST_TICKS = 6
 # Ticks of averaged over plain steps.
 _RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5)
 # How many times beyond the ratios themselves their intervals are drawn.
@@ -79,25 +81,32 @@ def _over(steps: float | None, log_unit: float) -> float | None:
 def draw_side_by_side(ax: Axes, data: pd.DataFrame) -> None:
     """A small picture for the theory and for each workload, all with the same axes and colours."""
     places = list(dict.fromkeys(data["place"]))
-    figure = ax.figure
-    assert isinstance(figure, Figure)
-    ax.remove()
-    columns = min(_COLUMNS, len(places))
-    rows = math.ceil(len(places) / columns)
-    figure.set_size_inches(_SIZE[0] * columns, _SIZE[1] * rows)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    axes = _small_axes(ax, len(places))
+    figure = axes[0].figure
     networks = data[data["place"] != THEORY]
     sizes = _limits((networks if len(networks) else data)["relative_batch_size"])
     shown = data[data["relative_batch_size"].between(*sizes)]
     limits = {"relative_batch_size": sizes, "relative_steps": _limits(shown["relative_steps"])}
-    for small, place in zip(axes, places, strict=False):
+    for small, place in zip(axes, places, strict=True):
         _draw_place(small, place, data[data["place"] == place], limits)
-    for above, unused in zip(axes[len(places) - columns :], axes[len(places) :], strict=False):
-        above.tick_params(labelbottom=True)
-        unused.remove()
-    _draw_legend(list(axes[: len(places)]))
+    _draw_legend(axes)
     figure.supxlabel("batch size over the critical batch size of SGD", fontsize=10)
     figure.supylabel("steps over the fewest of SGD", fontsize=10)
+
+
+def _small_axes(ax: Axes, count: int) -> list[Axes]:
+    """In the place of one picture small ones that share their axes."""
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    ax.remove()
+    columns = min(_COLUMNS, count)
+    rows = math.ceil(count / columns)
+    figure.set_size_inches(_SIZE[0] * columns, _SIZE[1] * rows)
+    axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel())
+    for above, unused in zip(axes[count - columns :], axes[count:], strict=False):
+        above.tick_params(labelbottom=True)
+        unused.remove()
+    return axes[:count]
 
 
 def _draw_legend(axes: Sequence[Axes]) -> None:
@@ -139,6 +148,69 @@ def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, t
 def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:
     """The optimizers whose curves lie apart; the others are in the numbers."""
     draw_steps(ax, data[data["optimizer"].isin(_PREDICTED)], _PREDICTED)
+
+
+def draw_with_and_without(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+    """A small picture per optimizer: its steps against batch size, dashed and hollow where it is averaged."""
+    bases = list(dict.fromkeys(map(base_of, data["optimizer"])))
+    axes = _small_axes(ax, len(bases))
+    missed = data[data["status"] == "not_reached"]
+    steps_axis(axes[0], [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
+    batch_axis(axes[0], data["batch_size"])
+    hold_batch_sizes(axes[0], data["batch_size"])
+    _thin_out(axes[0])
+    for small, base in zip(axes, bases, strict=True):
+        _draw_pair(small, base, data[data["optimizer"].map(base_of) == base], optimizers)
+    axes[0].legend(fontsize=8, frameon=False, loc="lower left")
+    figure = axes[0].figure
+    figure.supxlabel(axes[0].get_xlabel(), fontsize=10)
+    figure.supylabel(axes[0].get_ylabel(), fontsize=10)
+    axes[0].set(xlabel="", ylabel="")
+
+
+def _thin_out(ax: Axes) -> None:
+    """Every second tick of batch sizes, where a small picture has no room for all labels."""
+    ticks = ax.get_xticks().tolist()
+    if len(ticks) > _MOST_TICKS:
+        ax.xaxis.set_major_locator(FixedLocator(ticks[::2]))
+
+
+def _draw_pair(ax: Axes, base: str, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+    bottom, _ = ax.get_ylim()
+    draw_perfect_scaling(ax, data)
+    shifts = shifts_of(data)
+    for (optimizer,), part in groups(data, "optimizer"):
+        (colour, _, marker), shift = look_of(optimizer, optimizers), shifts[optimizer]
+        style, face, label = ("--", "none", "averaged") if is_averaged(optimizer) else ("-", colour, "plain")
+        sizes = part["batch_size"] * shift
+        ax.plot(sizes, part["steps"], style, color=colour, marker=marker, markerfacecolor=face, label=label)
+        draw_intervals(ax, part, colour, shift)
+        crosses = part[part["status"] == "not_reached"]
+        ax.plot(crosses["batch_size"] * shift, crosses["max_steps"], "x", color=colour)
+        ax.plot(
+            part["critical_batch_size"][:1], [bottom], "^", color=colour, markerfacecolor=face, markersize=8,
+            clip_on=False, zorder=3,
+        )  # fmt: skip
+    ax.set_title(base, fontsize=10, loc="left")
+    ax.grid(True)
+
+
+def draw_rates_apart(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str], column: str) -> None:
+    """Learning rates without averaging; K-FAC's, which jump, in a picture beside the others, with the same axes."""
+    plain = data[~data["optimizer"].map(is_averaged)]
+    names = dict.fromkeys(plain["optimizer"][plain[column].notna()])
+    parts = [[name for name in names if name.startswith("kfac") == is_kfac] for is_kfac in (False, True)]
+    if not all(parts):
+        draw_sweep_rates(ax, plain, optimizers, column)
+        return
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    ax.remove()
+    figure.set_size_inches(*_RATES_SIZE)
+    for small, part in zip(figure.subplots(1, 2, sharex=True, sharey=True), parts, strict=True):
+        draw_sweep_rates(small, plain, optimizers, column, part)
+        _thin_out(small)
+        small.label_outer()
 
 
 def averaging_ratio_data(sweep: SweepResult) -> pd.DataFrame:

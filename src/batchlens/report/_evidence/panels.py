@@ -11,7 +11,9 @@ from batchlens.report._evidence.figures import (
     averaging_ratio_data,
     draw_averaging_ratio,
     draw_predicted,
+    draw_rates_apart,
     draw_side_by_side,
+    draw_with_and_without,
     side_by_side_data,
 )
 from batchlens.report._evidence.predictions import predicted_data
@@ -91,12 +93,12 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             "With and without averaging",
             "figure 6",
-            "An exponential moving average of the weights (dashed) and the weights themselves (solid), each with its "
-            "own best settings; 90% intervals. Dotted: perfect scaling. Triangles: critical batch sizes by fit, where "
-            "they are no bounds." + again,
+            "An exponential moving average of the weights (dashed, hollow) and the weights themselves (solid), each "
+            "with its own best settings; 90% intervals. Dotted: perfect scaling. Triangles: critical batch sizes by "
+            "fit, where they are no bounds." + again,
             f"{name}-averaged-steps",
             figures.averaging_data,
-            partial(figures.draw_sweep_steps, optimizers=optimizers),
+            partial(draw_with_and_without, optimizers=optimizers),
             part=part,
         ),
         PanelPlan(
@@ -115,11 +117,12 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "",
             "Best learning rates",
             "figure 7",
-            "Of the chosen settings. Bars: rates of all tries that fresh seeds cannot tell from the chosen one, as "
-            "optima are flat; flattest for K-FAC, where its KL clip sets the length of a step." + again,
+            "Of the chosen settings, without averaging (with it in the numbers). Bars: rates of all tries that fresh "
+            "seeds cannot tell from the chosen one, as optima are flat; flattest for K-FAC, which is drawn apart: its "
+            "KL clip sets the length of a step." + again,
             f"{name}-rates",
             figures.sweep_rates_data,
-            partial(figures.draw_sweep_rates, optimizers=optimizers, column="learning_rate"),
+            partial(draw_rates_apart, optimizers=optimizers, column="learning_rate"),
             part=part,
         ),
         PanelPlan(
@@ -130,7 +133,7 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list
             "before." + again,
             f"{name}-rates",
             figures.sweep_rates_data,
-            partial(figures.draw_sweep_rates, optimizers=optimizers),
+            partial(draw_rates_apart, optimizers=optimizers, column="effective_learning_rate"),
             part=part,
         ),
         PanelPlan(

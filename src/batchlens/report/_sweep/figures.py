@@ -1,7 +1,7 @@
 """What a sweep measured: figures 5 to 8 of the paper, and how much the number of trials matters."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import pandas as pd
@@ -16,6 +16,8 @@ from batchlens._drawing import (
     hold_batch_sizes,
     log_axis,
     look_of,
+    plain_ticks,
+    shows_few_decades,
     steps_axis,
 )
 from batchlens.optimizers import averaged, base_of, is_averaged
@@ -207,16 +209,25 @@ def _range(name: str, rates: Sequence[float | None]) -> dict[str, float | None]:
 
 
 def draw_sweep_rates(
-    ax: Axes, data: pd.DataFrame, optimizers: Sequence[str], column: str = "effective_learning_rate"
+    ax: Axes,
+    data: pd.DataFrame,
+    optimizers: Sequence[str],
+    column: str = "effective_learning_rate",
+    shown: Collection[str] | None = None,
 ) -> None:
-    """Learning rate against batch size; ringed where a setting is near an end of its range."""
+    """Learning rate against batch size; ringed where a setting is near an end of its range.
+
+    Axes are those of all numbers, also where only some optimizers are shown.
+    """
     data = data.rename(columns={f"{column}_low": "low", f"{column}_high": "high"})
     sizes, data = data["batch_size"], data[data.groupby("optimizer")[column].transform("count") > 0]
-    shifts = shifts_of(data)
     log_axis(ax, [*data[column], *data["low"], *data["high"]], column.replace("_", " "))
+    if shows_few_decades(ax):
+        plain_ticks(ax)
     batch_axis(ax, sizes)
     hold_batch_sizes(ax, sizes)
-    lines = []
+    data = data if shown is None else data[data["optimizer"].isin(shown)]
+    shifts, lines = shifts_of(data), []
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, optimizers)
         shift = shifts[optimizer]
