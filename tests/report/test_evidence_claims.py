@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import batchlens as bl
+from batchlens._arrays import FloatArray
 from batchlens.errors import BatchlensError
 from batchlens.report import _paper
 from batchlens.report._evidence import numbers as numbers_module
@@ -33,7 +35,15 @@ from batchlens.report._evidence.judging import (
     part_codes,
     rests_on_as_much,
 )
-from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, mean_of_seeds, percentiles, rate_scatter
+from batchlens.report._evidence.numbers import (
+    NotMeasuredError,
+    Numbers,
+    Place,
+    bound_of_misses,
+    mean_of_seeds,
+    percentiles,
+    rate_scatter,
+)
 from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
@@ -402,6 +412,28 @@ def test_numbers_can_take_other_cells_instead(sweep: bl.SweepResult) -> None:
     assert numbers.steps("sgd+ema", 64).tolist() == numbers.steps("sgd", 64).tolist()
     assert numbers.steps_at(target, "sgd+ema", 64).tolist() == numbers.steps_at(target, "sgd", 64).tolist()
     assert numbers.steps("sgd+ema", 128)[0] != numbers.steps("sgd", 128)[0]
+
+
+@pytest.mark.parametrize(("missed", "bound"), [((), ""), ((1024,), "at most "), ((8,), "at least "), ((8, 1024), "")])
+def test_a_critical_batch_size_is_a_bound_where_seeds_missed_the_target(
+    sweep: bl.SweepResult, monkeypatch: pytest.MonkeyPatch, missed: tuple[int, ...], bound: str
+) -> None:
+    """Of a curve without misses, as if seeds had missed at some batch sizes."""
+    monkeypatch.setattr(Numbers, "_logs", with_misses(Numbers._logs, {("sgd", size) for size in missed}))
+    assert bound_of_misses(Numbers(sweep, 0), "sgd") == bound
+
+
+def with_misses(logs: Callable[..., FloatArray], missed: set[Place]) -> Callable[..., FloatArray]:
+    """Log steps as they are, those of the first seed of some cells as if it had missed the target."""
+
+    def found(numbers: Numbers, target: str, optimizer: str, size: int) -> FloatArray:
+        known = logs(numbers, target, optimizer, size).copy()
+        if (optimizer, size) in missed:
+            numbers._missed.add((optimizer, size))
+            known[0] += math.log(100.0) * ((optimizer, size) in numbers.late)
+        return known
+
+    return found
 
 
 def test_where_a_seed_missed_what_averaging_saves_is_open_above(sweep: bl.SweepResult) -> None:

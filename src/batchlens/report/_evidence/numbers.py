@@ -268,6 +268,18 @@ class Numbers:
         return means
 
 
+def bound_of_misses(numbers: Numbers, optimizer: str) -> str:
+    """What a critical batch size is where seeds missed their target: "at most ", "at least ", or neither for sure."""
+    numbers.used.clear()
+    try:
+        found = float(numbers.critical(optimizer)[0])
+    except NotMeasuredError:
+        return ""
+    late = [float(way.critical(optimizer)[0]) for way in numbers.ways_of_misses()]
+    lower, higher = min(late, default=found) < found, max(late, default=found) > found
+    return "" if lower == higher else "at most " if lower else "at least "
+
+
 def rate_scatter(optimizer: str) -> float:
     """Of the choice that a search makes, in the logarithm of the effective learning rate.
 
