@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,10 +18,15 @@ from batchlens.optimizers import is_averaged
 from batchlens.report._evidence import numbers
 from batchlens.report._evidence.figures import draw_averaging_ratio, draw_rates_apart, draw_with_and_without
 from batchlens.report._evidence.numbers import Numbers
+from batchlens.report._evidence.panels import headings_of, plan_network_panels
+from batchlens.report._evidence.reading import Declared, Evidence
 from batchlens.report._page.numbers import frame_of, rows_of
 from batchlens.report._sweep.figures import averaging_data, has_open_bars, sweep_rates_data
 from batchlens.report._sweep.thresholds import draw_thresholds, other_set_data, thresholds_data
+from batchlens.report._theory.study import Study
 from batchlens.sweep import _cells
+from batchlens.sweep._store import Store
+from tests.sweep.guided_simulation import finish, make_declaration
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,3 +123,40 @@ def test_what_was_not_reached_has_a_cross_at_the_budget(sweep: bl.SweepResult) -
     draw_with_and_without(figure.add_subplot(), data, sweep.declaration.optimizers)
     crosses = [np.asarray(line.get_ydata()).tolist() for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert sorted(crosses) == [[], [sweep.declaration.budget(8)]]
+
+
+def paper_size(path: Path, cells: Sequence[int] = (128, 512)) -> bl.SweepResult:
+    """One optimizer at two batch sizes; those that are not in `cells` lack their fresh seeds."""
+    declaration = make_declaration(("nesterov",), sizes=(128, 512), workload="simple_cnn_mnist", size="paper")
+    with Store.open_to_write(path, declaration) as store:
+        for trial in finish(declaration):
+            if trial.key.cell.batch_size in cells or not trial.key.repeat:
+                store.add(trial)
+    return bl.read_sweep(path)
+
+
+@pytest.mark.parametrize("cells", [(128,), (128, 512)])
+def test_of_two_batch_sizes_steps_are_drawn_and_no_critical_one(
+    cells: Sequence[int], tmp_path: Path, study: Study
+) -> None:
+    small = paper_size(tmp_path / "paper.sqlite", cells)
+    assert small.cells_done == len(cells)
+    declared = Declared("mnist_paper_size", "simple_cnn_mnist", False, 4.0, small)
+    plans = list(plan_network_panels(study, Evidence(tmp_path, (declared,), {})))
+    ((plan, frame),) = [pair for pair in plans if pair[0].number.startswith("13")]
+    assert plan.numbers == "mnist_paper_size-steps"
+    assert "Triangles" not in plan.caption
+    assert list(frame["critical_batch_size"]) == [None, None]
+    ax = Figure().add_subplot()
+    plan.draw(ax, frame)
+    assert "^" not in {line.get_marker() for line in ax.lines}
+
+
+def test_two_sweeps_of_a_workload_are_told_apart_by_name_and_size(sweep: bl.SweepResult, tmp_path: Path) -> None:
+    small = paper_size(tmp_path / "paper.sqlite")
+    laptop = replace(small, declaration=replace(small.declaration, size="laptop"))
+    assert headings_of({"digits": sweep, "mnist": laptop, "mnist_paper_size": small}) == {
+        "digits": "Networks: digits",
+        "mnist": "Networks: simple_cnn_mnist (mnist, laptop size)",
+        "mnist_paper_size": "Networks: simple_cnn_mnist (mnist_paper_size, paper size)",
+    }

@@ -1,5 +1,6 @@
 """The networks' figures: theory and networks side by side, then those of every sweep."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,11 @@ from batchlens.sweep.results import SweepResult
 
 PART = "Networks"
 _FIRST = 12  # the number of the networks' first figure
+_LEAST_SIZES = 3  # fewer batch sizes have no critical one, and their learning rates no course
+_CRITICAL = (
+    "Triangles: critical batch sizes by fit, where they are no bounds. Marks at one batch size are drawn side by side."
+)
+_TOO_FEW = "There are too few batch sizes for a critical one."
 _OPEN = " A bar up to the upper edge is open: a seed missed the target, and its mark is a lower bound."
 
 
@@ -46,8 +52,9 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
         part=PART,
     )
     yield _with_data(together, None)
+    headings = headings_of(evidence.measured)
     for number, (name, sweep) in enumerate(evidence.measured.items(), start=_FIRST + 1):
-        plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}))
+        plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}), headings[name])
         shown = [_with_data(plan, sweep) for plan in plans]
         for letter, (plan, frame) in zip("abcdefghij", [pair for pair in shown if len(pair[1])], strict=False):
             yield replace(plan, number=f"{number}{letter}"), frame
@@ -59,24 +66,37 @@ def _with_data(plan: PanelPlan[Any], source: Any) -> tuple[PanelPlan[Any], pd.Da
     return replace(plan, caption=plan.caption + _OPEN * figures.has_open_bars(frame)), frame
 
 
-def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any]) -> list[PanelPlan[SweepResult]]:
-    """Of one sweep; averaged optimizers have a figure of their own."""
+def headings_of(sweeps: Mapping[str, SweepResult]) -> dict[str, str]:
+    """The workload of each, and where two sweeps share it their names and sizes."""
+    workloads = Counter(sweep.declaration.workload for sweep in sweeps.values())
+    headings = {}
+    for name, sweep in sweeps.items():
+        declaration = sweep.declaration
+        which = f" ({name}, {declaration.size} size)" if workloads[declaration.workload] > 1 else ""
+        headings[name] = f"{PART}: {declaration.workload}{which}"
+    return headings
+
+
+def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: str) -> list[PanelPlan[SweepResult]]:
+    """Of one sweep; averaged optimizers have a figure of their own, and few batch sizes their steps only."""
     optimizers, target = sweep.declaration.optimizers, target_words(sweep.declaration)
     again = f" Measured again by: make evidence SWEEP={name} INTO=again."
-    part = f"{PART}: {sweep.declaration.workload}"
+    few = len(sweep.declaration.batch_sizes) < _LEAST_SIZES
+    steps = PanelPlan[SweepResult](
+        "",
+        f"Steps to {target}",
+        "figure 5" if sweep.declaration.target_on == "validation" else "figure 8",
+        "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals. Dotted: "
+        f"perfect scaling. {_TOO_FEW if few else _CRITICAL}{again}",
+        f"{name}-steps",
+        figures.steps_alone_data if few else figures.plain_steps_data,
+        partial(figures.draw_sweep_steps, optimizers=optimizers),
+        part=part,
+    )
+    if few:
+        return [steps]
     return [
-        PanelPlan(
-            "",
-            f"Steps to {target}",
-            "figure 5" if sweep.declaration.target_on == "validation" else "figure 8",
-            "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals. Dotted: "
-            "perfect scaling. Triangles: critical batch sizes by fit, where they are no bounds. Marks at one batch "
-            "size are drawn side by side." + again,
-            f"{name}-steps",
-            figures.plain_steps_data,
-            partial(figures.draw_sweep_steps, optimizers=optimizers),
-            part=part,
-        ),
+        steps,
         PanelPlan(
             "",
             "Predicted from one run",

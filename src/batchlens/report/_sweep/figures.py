@@ -116,6 +116,11 @@ def plain_steps_data(sweep: SweepResult) -> pd.DataFrame:
     return data[~data["optimizer"].map(is_averaged)]
 
 
+def steps_alone_data(sweep: SweepResult) -> pd.DataFrame:
+    """The same without critical batch sizes, which few batch sizes do not tell."""
+    return plain_steps_data(sweep).assign(critical_batch_size=None)
+
+
 def fitted_data(sweep: SweepResult, with_averaging: bool) -> pd.DataFrame:
     """Steps, fitted curves, perfect scaling and critical batch sizes of the optimizers with averaging or without."""
     return frame_of(
