@@ -29,18 +29,20 @@ def critical(evidence: Evidence) -> str:
 
 def verdicts(evidence: Evidence) -> str:
     """How many claims hold, and which on which network."""
-    found = {claim.sentence: dict(places(claim)) for claim in evidence.claims}
-    names = list(dict.fromkeys(name for of_claim in found.values() for name, one in of_claim.items() if one.measured))
+    judged = [(claim, dict(places(claim))) for claim in evidence.claims]
+    names = list(dict.fromkeys(name for _, found in judged for name, one in found.items() if one.measured))
     rows = [
-        [sentence, *(of_claim[name].words if name in of_claim else "" for name in names)]
-        for sentence, of_claim in found.items()
+        [claim.sentence, claim.in_all, *(found[name].words if name in found else "" for name in names)]
+        for claim, found in judged
     ]
     sentences = [summary_words(evidence), *([repeat_words(evidence)] if evidence.repeats else [])]
-    return "\n\n".join([*(fill(sentence, 120) for sentence in sentences), _table(("The paper says", *names), rows)])
+    return "\n\n".join(
+        [*(fill(sentence, 120) for sentence in sentences), _table(("The paper says", "In all", *names), rows)]
+    )
 
 
 def contradictions(evidence: Evidence) -> str:
-    """Every part of a claim that fails, those that are sure first."""
+    """Every item of a claim that fails, those that are sure first."""
     rows = [
         [
             entry.sweep,

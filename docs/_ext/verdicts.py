@@ -44,8 +44,8 @@ class NetworkVerdicts(SphinxDirective):  # type: ignore[misc]
         rows = []
         for claim in claims:
             verdicts = {found.sweep: found.words for found in claim.measured}
-            rows.append((claim.sentence, *(verdicts.get(sweep, "not measured") for sweep in sweeps)))
-        return [table_of(("The paper says", *sweeps), rows)]
+            rows.append((claim.sentence, claim.in_all, *(verdicts.get(sweep, "not measured") for sweep in sweeps)))
+        return [table_of(("The paper says", "In all", *sweeps), rows)]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

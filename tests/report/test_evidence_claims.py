@@ -47,7 +47,7 @@ from batchlens.report._evidence.numbers import (
 from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
-from batchlens.report._evidence.sections import claims_data, repeat_words
+from batchlens.report._evidence.sections import claims_data, repeat_words, summary_words
 from batchlens.report._evidence.tables import (
     cost_rows,
     critical_rows,
@@ -64,6 +64,7 @@ from batchlens.scaling.curve import ScalingCurve
 ROOT = Path(__file__).parents[2]
 STORE = ROOT / "docs" / "digits-sweep" / "digits.sqlite"
 CLAIMS = tomllib.loads((ROOT / "evidence" / "claims.toml").read_text(encoding="utf-8"))
+CLAIMED = {claim["name"]: claim for claim in CLAIMS["claims"]}
 DECLARED = """
 [[sweeps]]
 name = "digits"
@@ -239,6 +240,15 @@ def test_a_claim_says_on_how_many_workloads_it_holds(numbers: Numbers) -> None:
     )
     mixed = type(found)("n", "c", "p", "w", (), (*found.judgements[:1], *fails.judgements[:1]))
     assert mixed.verdict == "1 of 2"
+    assert (mixed.in_all, found.in_all) == ("1 of 2 holds, 1 fails", "holds")
+    limited = replace(
+        mixed, judgements=tuple(replace(entry, verdict="holds with a limit") for entry in mixed.judgements)
+    )
+    assert limited.in_all == "holds with a limit"
+    assert (
+        replace(mixed, judgements=(*limited.judgements, fails.judgements[0])).in_all
+        == "0 of 3 hold, 2 with a limit, 1 fails"
+    )
     assert judge_claim(holds, {}).verdict == "not measured"
 
 
@@ -564,6 +574,14 @@ def test_a_sweep_that_repeats_another_is_no_workload_and_is_held_against_it(fold
     assert other is not None
     assert other.verdict == "holds"  # so it may be chance, though resamples are sure
     assert not sure
+
+
+def test_networks_are_counted_as_one_number_where_all_claims_have_as_many(evidence: Evidence) -> None:
+    words = summary_words(evidence)
+    assert "measured, on 0 to 1 network;" in words
+    only = replace(evidence, document={**evidence.document, "claims": [CLAIMED["momentum"]]})
+    assert "1 of 1 claims about training measured, on 1 network;" in summary_words(only)
+    assert re.search(r"Of their items \d+ contradict the theory", words)
 
 
 def test_a_verdict_says_how_sure_it_is_and_what_it_rests_on() -> None:

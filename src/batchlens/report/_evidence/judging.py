@@ -109,6 +109,19 @@ class JudgedClaim:
         return f"{sum(entry.verdict == 'holds' for entry in self.measured)} of {len(self.measured)}"
 
     @property
+    def in_all(self) -> str:
+        """The same in words: "0 of 4 hold, 3 with a limit, 1 fails"."""
+        found = [entry.verdict for entry in self.measured]
+        if len(set(found)) < 2:
+            return self.verdict
+        limited, failing = found.count("holds with a limit"), found.count("fails")
+        holding = found.count("holds")
+        counts = [f"{holding} of {len(found)} hold{'s' * (holding == 1)}"]
+        counts += [f"{limited} with a limit"] if limited else []
+        counts += [f"{failing} fail{'s' * (failing == 1)}"] if failing else []
+        return ", ".join(counts)
+
+    @property
     def words(self) -> str:
         """The verdict on every workload that was measured."""
         return "; ".join(f"{entry.sweep} {entry.verdict}" for entry in self.measured)

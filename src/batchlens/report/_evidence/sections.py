@@ -81,7 +81,7 @@ def summary_words(evidence: Evidence) -> str:
     }
     told = " ".join(_count_words(about, claims) for about, claims in kinds.items() if claims)
     against = sum(found.is_sure for found in evidence.contradictions)
-    return f"On networks: {told} Of their parts {against} contradict the theory."
+    return f"On networks: {told} Of their items {against} contradict the theory."
 
 
 def _count_words(about: str, claims: Sequence[JudgedClaim]) -> str:
@@ -93,9 +93,10 @@ def _count_words(about: str, claims: Sequence[JudgedClaim]) -> str:
     in_brackets = f" ({sure.count('holds')} of them in {SURE:.0%} of resamples of the seeds)" if resampled else ""
     limited = f" ({sure.count('holds with a limit')})" if resampled else ""
     failing = verdicts.count("fails")
+    networks = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return (
-        f"{sum(map(bool, counts))} of {len(claims)} claims about {about} measured, on {min(counts)} to {max(counts)} "
-        f"networks; of {len(verdicts)} verdicts {verdicts.count('holds')} hold{in_brackets}, "
+        f"{sum(map(bool, counts))} of {len(claims)} claims about {about} measured, on {networks} "
+        f"network{'s' * (max(counts) != 1)}; of {len(verdicts)} verdicts {verdicts.count('holds')} hold{in_brackets}, "
         f"{verdicts.count('holds with a limit')} hold with a limit{limited}, {failing} fail{'s' * (failing == 1)}."
     )
 
@@ -149,7 +150,7 @@ def _claims_section(evidence: Evidence) -> Section:
     rows = [
         [
             claim.sentence,
-            _badge(claim.verdict),
+            Badge(_KINDS.get(claim.verdict, "limit"), claim.in_all),
             *(_cell(_of(claim, name)) for name in measured),
             _missing(claim, measured),
         ]
@@ -161,8 +162,8 @@ def _claims_section(evidence: Evidence) -> Section:
         "share of 1,000 resamples of the fresh seeds that come to the same verdict (luck of the search is not in it); "
         "without which one seed it would be another one; 3 of 5 where it rests on three of the claim's five items, the "
         "others being of optimizers or batch sizes that were not measured; 1 fails where one of them does, though the "
-        "claim as a whole does not. A verdict over workloads is the same words where all agree, else on how many of "
-        "them it holds without a limit."
+        "claim as a whole does not. In all: the same words where all workloads agree, else on how many of them it "
+        "holds without a limit, and what it does on the others."
     )
     if evidence.repeats:
         remark += f" {repeat_words(evidence)}"
@@ -232,7 +233,7 @@ def _contradictions_section(evidence: Evidence) -> Section:
     sure = [found for found in evidence.contradictions if found.is_sure]
     unsure = [found for found in evidence.contradictions if not found.is_sure]
     remark = (
-        "Every part of a claim that fails. Tested on the sweep itself: whether other seeds would say so, whether the "
+        "Every item of a claim that fails. Tested on the sweep itself: whether other seeds would say so, whether the "
         "search ended at its edge or missed what the optimizer contains (a search that was too short shows in "
         "neither), and what other targets of the same runs say, for which settings were not tuned; and where a sweep "
         "was run again, whether that says so too."
