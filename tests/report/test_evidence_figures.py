@@ -16,7 +16,14 @@ import batchlens as bl
 from batchlens._drawing import FOREGROUND, figure_style
 from batchlens.optimizers import is_averaged
 from batchlens.report._evidence import numbers
-from batchlens.report._evidence.figures import draw_averaging_ratio, draw_rates_apart, draw_with_and_without
+from batchlens.report._evidence.figures import (
+    RATES,
+    draw_averaging_ratio,
+    draw_rates_apart,
+    draw_side_by_side,
+    draw_with_and_without,
+    rates_side_by_side_data,
+)
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.report._evidence.panels import headings_of, plan_network_panels
 from batchlens.report._evidence.reading import Declared, Evidence
@@ -123,6 +130,31 @@ def test_what_was_not_reached_has_a_cross_at_the_budget(sweep: bl.SweepResult) -
     draw_with_and_without(figure.add_subplot(), data, sweep.declaration.optimizers)
     crosses = [np.asarray(line.get_ydata()).tolist() for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert sorted(crosses) == [[], [sweep.declaration.budget(8)]]
+
+
+def test_learning_rates_in_theory_and_on_networks_have_the_same_units(
+    sweep: bl.SweepResult, study: Study, tmp_path: Path
+) -> None:
+    without_sgd = paper_size(tmp_path / "paper.sqlite")
+    data = rates_side_by_side_data(study, {"digits": sweep, "mnist_paper_size": without_sgd})
+    assert list(dict.fromkeys(data["place"])) == ["theory", "digits"]
+    critical = sweep.curves()["sgd"].critical_batch_size("fit").value
+    rates = {(cell.result.cell.optimizer, cell.batch_size): cell.effective_learning_rate for cell in sweep.cells}
+    unit = rates["sgd", max(sweep.declaration.batch_sizes)]
+    assert critical is not None
+    assert unit is not None
+    for row in rows_of(data[data["place"] == "digits"]):
+        assert row["relative_batch_size"] == pytest.approx(row["batch_size"] / critical)
+        rate = rates[row["optimizer"], row["batch_size"]]
+        assert rate is not None
+        assert row["relative_rate"] == pytest.approx(rate / unit)
+        assert row["relative_low"] <= row["relative_rate"] <= row["relative_high"]
+    of_sgd = data[(data["place"] == "theory") & (data["optimizer"] == "sgd")]
+    assert of_sgd["relative_rate"].iloc[-1] == pytest.approx(1.0)
+    figure = Figure()
+    draw_side_by_side(figure.add_subplot(), data, RATES)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["theory", "digits"]
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1
 
 
 def paper_size(path: Path, cells: Sequence[int] = (128, 512)) -> bl.SweepResult:

@@ -5,7 +5,7 @@ Side by side, steps and batch sizes are in units of SGD's own plateau and critic
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,16 @@ from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, l
 from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
 from batchlens.report._evidence.tables import IN_THEORY
-from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._page.numbers import frame_of, groups, known_rows, stack
 from batchlens.report._prediction.figures import draw_steps
-from batchlens.report._sweep.figures import draw_intervals, draw_perfect_scaling, draw_sweep_rates, shifts_of
-from batchlens.report._theory.study import Study
+from batchlens.report._sweep.figures import (
+    draw_intervals,
+    draw_perfect_scaling,
+    draw_sweep_rates,
+    shifts_of,
+    sweep_rates_data,
+)
+from batchlens.report._theory.study import Study, curve_frame
 from batchlens.scaling._critical import reached
 from batchlens.scaling._hyperbola import fit_curves
 from batchlens.scaling.curve import ScalingCurve
@@ -29,6 +35,8 @@ from batchlens.sweep.results import SweepResult
 THEORY = "theory"
 # Which optimizers are drawn beside the theory.
 _DRAWN = ("sgd", "momentum", "adam", "kfac")
+# Of these Adam's rates have another scale, and K-FAC's KL clip sets the length of its steps.
+_RATES_DRAWN = ("sgd", "momentum")
 # Whose predictions are drawn.
 _PREDICTED = ("sgd", "momentum", "kfac")
 _COLUMNS = 3
@@ -42,6 +50,19 @@ _RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5)
 _BEYOND = 1.5
 
 
+class Side(NamedTuple):
+    """What stands side by side: a column, and a line of that slope to hold it against."""
+
+    value: str
+    label: str
+    line: str
+    slope: float
+
+
+STEPS = Side("relative_steps", "steps over the fewest of SGD", "perfect scaling", -1.0)
+RATES = Side("relative_rate", "effective learning rate over SGD's at its largest batch", "proportional", 1.0)
+
+
 def side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
     """Steps over SGD's plateau against batch size over SGD's critical batch size, by "fit", with 90% intervals."""
     theory = {name: study.curve(*IN_THEORY[name]) for name in _DRAWN}
@@ -50,12 +71,10 @@ def side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.Dat
 
 
 def _relative(place: str, curves: Mapping[str, ScalingCurve]) -> Iterator[dict[str, Any]]:
-    if "sgd" not in curves:
+    units = _units(curves.get("sgd"))
+    if units is None:
         return
-    log_batch, log_steps = reached(curves["sgd"].batch_sizes, curves["sgd"].steps)
-    if log_batch.size < 3:
-        return
-    log_critical, log_least = (float(found[0]) for found in fit_curves(log_batch, log_steps[None]))
+    log_critical, log_least = units
     for name in _DRAWN:
         if name in curves:
             curve = curves[name]
@@ -74,11 +93,59 @@ def _relative(place: str, curves: Mapping[str, ScalingCurve]) -> Iterator[dict[s
                 }
 
 
+def _units(curve: ScalingCurve | None) -> tuple[float, float] | None:
+    """Critical batch size and fewest steps of SGD by "fit", their logarithms; None where there is too little."""
+    log_batch, log_steps = reached(curve.batch_sizes, curve.steps) if curve else ((), ())
+    if len(log_batch) < 3:
+        return None
+    log_critical, log_least = fit_curves(np.asarray(log_batch), np.asarray(log_steps)[None])
+    return float(log_critical[0]), float(log_least[0])
+
+
+def rates_side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
+    """Effective learning rates over SGD's at its largest batch size, against batch size over SGD's critical one."""
+    found = {THEORY: (_rates_in_theory(study), study.curve(*IN_THEORY["sgd"]))}
+    measured = {name: (sweep_rates_data(sweep), sweep.curves().get("sgd")) for name, sweep in sweeps.items()}
+    return frame_of(
+        row for place, (rates, sgd) in {**found, **measured}.items() for row in _relative_rates(place, rates, sgd)
+    )
+
+
+def _rates_in_theory(study: Study) -> pd.DataFrame:
+    parts = [curve_frame(study.curve(*IN_THEORY[name])).assign(optimizer=name) for name in _RATES_DRAWN]
+    rates = stack(parts)
+    effective = rates["learning_rate"] / (1 - rates["momentum"])
+    return rates.assign(
+        effective_learning_rate=effective, effective_learning_rate_low=None, effective_learning_rate_high=None
+    )
+
+
+def _relative_rates(place: str, rates: pd.DataFrame, sgd: ScalingCurve | None) -> Iterator[dict[str, Any]]:
+    units = _units(sgd)
+    known = known_rows(rates.dropna(subset="effective_learning_rate")) if units else []
+    of_sgd = {row["batch_size"]: row["effective_learning_rate"] for row in known if row["optimizer"] == "sgd"}
+    if units is None or not of_sgd:
+        return
+    log_unit = math.log(of_sgd[max(of_sgd)])
+    for row in known:
+        if row["optimizer"] in _RATES_DRAWN:
+            yield {
+                "place": place,
+                "optimizer": row["optimizer"],
+                "batch_size": row["batch_size"],
+                "effective_learning_rate": row["effective_learning_rate"],
+                "relative_batch_size": row["batch_size"] * math.exp(-units[0]),
+                "relative_rate": _over(row["effective_learning_rate"], log_unit),
+                "relative_low": _over(row["effective_learning_rate_low"], log_unit),
+                "relative_high": _over(row["effective_learning_rate_high"], log_unit),
+            }
+
+
 def _over(steps: float | None, log_unit: float) -> float | None:
     return steps * math.exp(-log_unit) if steps else None
 
 
-def draw_side_by_side(ax: Axes, data: pd.DataFrame) -> None:
+def draw_side_by_side(ax: Axes, data: pd.DataFrame, side: Side = STEPS) -> None:
     """A small picture for the theory and for each workload, all with the same axes and colours."""
     places = list(dict.fromkeys(data["place"]))
     axes = _small_axes(ax, len(places))
@@ -86,12 +153,12 @@ def draw_side_by_side(ax: Axes, data: pd.DataFrame) -> None:
     networks = data[data["place"] != THEORY]
     sizes = _limits((networks if len(networks) else data)["relative_batch_size"])
     shown = data[data["relative_batch_size"].between(*sizes)]
-    limits = {"relative_batch_size": sizes, "relative_steps": _limits(shown["relative_steps"])}
+    limits = {"relative_batch_size": sizes, side.value: _limits(shown[side.value])}
     for small, place in zip(axes, places, strict=True):
-        _draw_place(small, place, data[data["place"] == place], limits)
+        _draw_place(small, place, data[data["place"] == place], limits, side)
     _draw_legend(axes)
     figure.supxlabel("batch size over the critical batch size of SGD", fontsize=10)
-    figure.supylabel("steps over the fewest of SGD", fontsize=10)
+    figure.supylabel(side.label, fontsize=10)
 
 
 def _small_axes(ax: Axes, count: int) -> list[Axes]:
@@ -121,22 +188,22 @@ def _limits(values: "pd.Series[Any]") -> tuple[float, float]:
     return float(known.min()) / 1.5, float(known.max()) * 1.5
 
 
-def _draw_place(ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, tuple[float, float]]) -> None:
+def _draw_place(
+    ax: Axes, place: str, data: pd.DataFrame, limits: Mapping[str, tuple[float, float]], side: Side
+) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(limits["relative_batch_size"])
-    ax.set_ylim(limits["relative_steps"])
+    ax.set_ylim(limits[side.value])
     for (optimizer,), part in groups(data, "optimizer"):
         colour, style, marker = look_of(optimizer, list(_DRAWN))
-        known = part[part["relative_steps"].notna()]
+        known = part[part[side.value].notna()]
         small = "" if place == THEORY else marker
-        ax.plot(
-            known["relative_batch_size"], known["relative_steps"], style, color=colour, marker=small, label=optimizer
-        )
+        ax.plot(known["relative_batch_size"], known[side.value], style, color=colour, marker=small, label=optimizer)
         if place != THEORY:
             draw_intervals(ax, part.drop(columns="batch_size").rename(columns=_RELATIVE), colour)
     ends = np.array(limits["relative_batch_size"])
-    ax.plot(ends, 1 / ends, ":", color="#888888", linewidth=1.0, label="perfect scaling")
+    ax.plot(ends, ends**side.slope, ":", color="#888888", linewidth=1.0, label=side.line)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(LogLocator(base=10))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

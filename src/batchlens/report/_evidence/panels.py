@@ -9,12 +9,14 @@ from typing import Any
 import pandas as pd
 
 from batchlens.report._evidence.figures import (
+    RATES,
     averaging_ratio_data,
     draw_averaging_ratio,
     draw_predicted,
     draw_rates_apart,
     draw_side_by_side,
     draw_with_and_without,
+    rates_side_by_side_data,
     side_by_side_data,
 )
 from batchlens.report._evidence.predictions import predicted_data
@@ -39,25 +41,45 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
     """The figures for which there are numbers, each with its numbers."""
     if not evidence.measured:
         return
-    together = PanelPlan[Any](
-        str(_FIRST),
-        "Theory and networks",
-        "figures 3 and 5",
-        "Steps against batch size, each in units of SGD's own critical batch size and fewest steps, so that all "
-        "pictures have the same axes; networks with 90% intervals. In theory Adam is preconditioning with power 0.5 "
-        "and K-FAC with 0.75. Measured again by: make evidence INTO=again.",
-        "networks",
-        lambda _: side_by_side_data(study, evidence.measured),
-        draw_side_by_side,
-        part=PART,
-    )
-    yield _with_data(together, None)
+    for letter, plan in zip("abc", _together(study, evidence.measured), strict=False):
+        yield _with_data(replace(plan, number=f"{_FIRST}{letter}"), None)
     headings = headings_of(evidence.measured)
     for number, (name, sweep) in enumerate(evidence.measured.items(), start=_FIRST + 1):
         plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}), headings[name])
         shown = [_with_data(plan, sweep) for plan in plans]
         for letter, (plan, frame) in zip("abcdefghij", [pair for pair in shown if len(pair[1])], strict=False):
             yield replace(plan, number=f"{number}{letter}"), frame
+
+
+def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan[Any]]:
+    """Theory and networks with the same axes."""
+    again = " Measured again by: make evidence INTO=again."
+    return [
+        PanelPlan(
+            "",
+            "Theory and networks",
+            "figures 3 and 5",
+            "Steps against batch size, each in units of SGD's own critical batch size and fewest steps, so that all "
+            "pictures have the same axes; networks with 90% intervals. In theory Adam is preconditioning with power "
+            "0.5 and K-FAC with 0.75." + again,
+            "networks",
+            lambda _: side_by_side_data(study, sweeps),
+            draw_side_by_side,
+            part=PART,
+        ),
+        PanelPlan(
+            "",
+            "Learning rates in theory and on networks",
+            "figures 5 and 7",
+            "Effective learning rates of SGD and momentum against batch size, in units of SGD's own critical batch "
+            "size and of its rate at the largest batch size that it has. Dotted: proportional to the batch size. Bars: "
+            "rates of all tries that fresh seeds cannot tell from the chosen one." + again,
+            "network-rates",
+            lambda _: rates_side_by_side_data(study, sweeps),
+            partial(draw_side_by_side, side=RATES),
+            part=PART,
+        ),
+    ]
 
 
 def _with_data(plan: PanelPlan[Any], source: Any) -> tuple[PanelPlan[Any], pd.DataFrame]:
