@@ -5,7 +5,8 @@
 
 On the kind of processor and the version of torch that measured a run its steps must be the same to the bit. Elsewhere
 bits may differ; there each run should lie where one more seed of its cell lies with a probability of 90%, and 7 of 10
-must. What came out is kept in verified.json, which `batchlens reproduce` shows.
+must. What came out is kept in verified.json, with the number of runs that the store then had; `batchlens
+reproduce` shows it, and how many runs came later.
 """
 
 from __future__ import annotations
@@ -103,10 +104,11 @@ def problem_of(repeated: Sequence[Repeated]) -> str:
     return "" if sum(run.close for run in others) >= ENOUGH * len(others) else "Too few lie within their range."
 
 
-def keep(name: str, repeated: Sequence[Repeated], path: Path = VERIFIED) -> None:
-    """Notes what came out, in place of what was noted of that sweep before."""
+def keep(name: str, repeated: Sequence[Repeated], ended: int, path: Path = VERIFIED) -> None:
+    """Notes what came out, and of how many runs the store was, in place of what was noted of that sweep before."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     kept[name] = {
+        "ended": ended,
         "runs": len(repeated),
         "like_here": sum(run.here for run in repeated),
         "same": sum(run.here and run.same for run in repeated),
@@ -137,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     others = [run.close for run in repeated if not run.here]
     if others:
         say(f"{len(others)} were measured on another processor: {sum(others)} lie within the range of one more seed")
-    keep(asked.sweep, repeated)
+    keep(asked.sweep, repeated, found.ended)
     if problem := problem_of(repeated):
         sys.exit(problem)
 

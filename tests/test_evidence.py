@@ -218,12 +218,13 @@ def test_a_repeated_run_is_held_to_its_bits_here_and_to_its_cell_elsewhere(tmp_p
     assert verify.problem_of(off)
     assert not verify.problem_of([*off[:3], *again[3:]])
     assert verify.problem_of([*off[:4], *again[4:]])
-    verify.keep("digits", [run._replace(here=True) for run in again], tmp_path / "verified.json")
-    verify.keep("other", shaken[:3], tmp_path / "verified.json")
+    verify.keep("digits", [run._replace(here=True) for run in again], 60, tmp_path / "verified.json")
+    verify.keep("other", shaken[:3], 50, tmp_path / "verified.json")
     kept = json.loads((tmp_path / "verified.json").read_text(encoding="utf-8"))
-    assert {name: (found["runs"], found["like_here"], found["same"]) for name, found in kept.items()} == {
-        "digits": (10, 10, 10),
-        "other": (3, 0, 0),
+    names = ("ended", "runs", "like_here", "same")
+    assert {sweep: tuple(found[name] for name in names) for sweep, found in kept.items()} == {
+        "digits": (60, 10, 10, 10),
+        "other": (50, 3, 0, 0),
     }
 
 

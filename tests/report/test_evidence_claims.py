@@ -619,6 +619,10 @@ def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:
     repeated = {"digits": {"runs": 10, "like_here": 7, "same": 7, "close": 2}}
     ((*_, words), _) = cost_rows(replace(evidence, verified=repeated))[1]
     assert words == "7 of 7 the same to the bit; 2 of 3 within the range of one more seed"
+    known = evidence.measured["digits"].ended
+    for ended, says in ((known, ""), (known - 1, "; before 1 more run"), (known - 41, "; before 41 more runs")):
+        ((*_, later), _) = cost_rows(replace(evidence, verified={"digits": {**repeated["digits"], "ended": ended}}))[1]
+        assert later == f"{words}{says}"
     heads, rows = critical_rows(study, evidence)
     assert heads[:2] == ("Optimizer", "digits")
     places = {row[0]: int(row[2].partition(" ")[0]) for row in rows}

@@ -199,7 +199,7 @@ def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
                 "" if result is None else f"{result.seconds / 3600:.2f}",
                 "" if result is None else f"{_share(result.steps_saved, result):.0%}",
                 _averaging_words(result),
-                _verified_words(evidence.verified.get(sweep.name)),
+                _verified_words(evidence.verified.get(sweep.name), result),
             ]
         )
     saved = ("Steps saved by racing, at most", "Steps saved by averaging in the same runs")
@@ -207,13 +207,16 @@ def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
     return heads, rows
 
 
-def _verified_words(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _verified_words(found: Mapping[str, Any] | None, result: SweepResult | None) -> str:
+    """How repeated runs came out, and how many runs the store has got since."""
+    if found is None or result is None:
         return ""
+    more = result.ended - found.get("ended", result.ended)
+    since = f"before {more:,} more run{'s' * (more > 1)}" if more > 0 else ""
     here, elsewhere = found["like_here"], found["runs"] - found["like_here"]
     bits = f"{found['same']} of {here} the same to the bit" if here else ""
     ranges = f"{found['close']} of {elsewhere} within the range of one more seed" if elsewhere else ""
-    return "; ".join(filter(None, (bits, ranges)))
+    return "; ".join(filter(None, (bits, ranges, since)))
 
 
 def _averaging_words(result: SweepResult | None) -> str:
