@@ -18,8 +18,6 @@ from batchlens.report._evidence.tables import cost_rows, critical_rows, footnote
 from batchlens.report._theory.study import Study
 from evidence.run import HERE
 
-PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "evidence.md")
-
 
 def critical(evidence: Evidence) -> str:
     """Critical batch sizes, optimizer by network."""
@@ -76,6 +74,11 @@ def costs(evidence: Evidence) -> str:
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
     function.__name__: function for function in (critical, verdicts, contradictions, faults, outside, costs)
+}
+# Which blocks each page has.
+PAGES = {
+    HERE.parent / "README.md": {"critical"},
+    HERE.parent / "docs" / "evidence.md": set(BLOCKS),
 }
 
 
