@@ -13,7 +13,8 @@ from textwrap import fill
 
 from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
-from batchlens.report._evidence.sections import places, repeat_words, summary_words, values_words
+from batchlens.report._evidence.repeats import repeat_rows, repeat_words
+from batchlens.report._evidence.sections import places, summary_words, values_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
 from batchlens.report._theory.study import Study
 from evidence.run import HERE
@@ -37,6 +38,11 @@ def verdicts(evidence: Evidence) -> str:
     return "\n\n".join(
         [*(fill(sentence, 120) for sentence in sentences), _table(("The paper says", "In all", *names), rows)]
     )
+
+
+def again(evidence: Evidence) -> str:
+    """On what a sweep and the one that repeats it differ."""
+    return _table(*repeat_rows(evidence))
 
 
 def contradictions(evidence: Evidence) -> str:
@@ -73,7 +79,7 @@ def costs(evidence: Evidence) -> str:
 
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
-    function.__name__: function for function in (critical, verdicts, contradictions, faults, outside, costs)
+    function.__name__: function for function in (critical, again, verdicts, contradictions, faults, outside, costs)
 }
 # Which blocks each page has.
 PAGES = {

@@ -47,7 +47,8 @@ from batchlens.report._evidence.numbers import (
 from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
-from batchlens.report._evidence.sections import claims_data, repeat_words, summary_words
+from batchlens.report._evidence.repeats import repeat_rows, repeat_words
+from batchlens.report._evidence.sections import claims_data, summary_words
 from batchlens.report._evidence.tables import (
     cost_rows,
     critical_rows,
@@ -564,6 +565,13 @@ def test_a_sweep_that_repeats_another_is_no_workload_and_is_held_against_it(fold
     assert "digits, again" in set(claims_data(found)["sweep"])
     words = repeat_words(found)
     assert "Run again with another search and other seeds, digits comes to the same verdict on" in words
+    told = re.search(r"verdict on (\d+) of (\d+) claims and on (\d+) of (\d+) of their items", words)
+    assert told
+    _, rows = repeat_rows(found)
+    same_claims, claims, same_items, items = map(int, told.groups())
+    assert sum(row[2] == "the claim" for row in rows) == claims - same_claims
+    assert sum(row[2] != "the claim" for row in rows) == items - same_items > 0
+    assert all(first != second and "not measured" not in (first, second) for *_, first, second in rows)
     counts = re.search(r"Of (\d+) critical batch sizes with an interval the second .* first one's in (\d+):", words)
     assert counts
     assert 0 < int(counts[2]) < int(counts[1])  # one has more seeds

@@ -11,12 +11,12 @@ from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
 from batchlens.report._evidence.predictions import prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence
+from batchlens.report._evidence.repeats import repeat_rows, repeat_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
 from batchlens.report._page.frame import Badge, Cell, Section, render_table
 from batchlens.report._page.numbers import frame_of
 from batchlens.report._page.records import NOT_MEASURED
 from batchlens.report._theory.study import Study
-from batchlens.scaling._critical import DEFINITIONS
 
 _KINDS = {"holds": "holds", "holds with a limit": "limit", "fails": "fails", NOT_MEASURED: "missing"}
 
@@ -101,49 +101,6 @@ def _count_words(about: str, claims: Sequence[JudgedClaim]) -> str:
     )
 
 
-def repeat_words(evidence: Evidence) -> str:
-    """How much of the verdicts was luck of search and seeds, by the sweeps that were run again."""
-    pairs = [
-        (first.verdict, again.verdict)
-        for claim in evidence.claims
-        for first in claim.measured
-        for again in claim.again
-        if first.sweep == again.sweep
-    ]
-    items = [
-        (item.verdict, again.verdict)
-        for claim in evidence.claims
-        for judgement in claim.measured
-        for item in judgement.items
-        if (again := claim.repeat_of(judgement.sweep, item)) and NOT_MEASURED not in (item.verdict, again.verdict)
-    ]
-    same = sum(first == again for first, again in pairs)
-    reversed_ = sum({"holds", "fails"} == set(pair) for pair in items)
-    return (
-        f"Run again with another search and other seeds, {', '.join(evidence.repeats)} comes to the same verdict on "
-        f"{same} of {len(pairs)} claims and on {sum(one == other for one, other in items)} of {len(items)} of their "
-        f"items; {reversed_} hold in one and fail in the other. {_critical_repeat_words(evidence)}"
-    )
-
-
-def _critical_repeat_words(evidence: Evidence) -> str:
-    """How far the critical batch sizes of repeats lie apart, and how often the first interval has the second one."""
-    fit = DEFINITIONS.index("fit")
-    closed, held = 0, 0
-    for name, again in evidence.repeats.items():
-        second = {curve.optimizer: curve.estimates[fit].critical_batch_size for curve in again.measured}
-        for curve in evidence.measured[name].measured:
-            ends, other = curve.estimates[fit].interval, second.get(curve.optimizer)
-            if ends is None or other is None or ends.low is None or ends.high is None or other.value is None:
-                continue
-            closed += 1
-            held += other.relation == "=" and ends.low <= other.value <= ends.high
-    return (
-        f"Of {closed} critical batch sizes with an interval the second lies within the first one's in {held}: "
-        "intervals have the luck of the seeds, not that of the search."
-    )
-
-
 def _claims_section(evidence: Evidence) -> Section:
     told = {entry.sweep for claim in evidence.claims for entry in claim.measured}
     measured = [sweep.name for sweep in evidence.sweeps if sweep.name in told]
@@ -168,9 +125,19 @@ def _claims_section(evidence: Evidence) -> Section:
     if evidence.repeats:
         remark += f" {repeat_words(evidence)}"
     link = '<p class="files"><span>Numbers: <a href="network-claims.csv">CSV</a></span></p>'
-    details = "\n".join(map(_details, evidence.claims))
+    details = "\n".join([*map(_details, evidence.claims), _repeat_details(evidence)])
     return Section(
         "networks", "Claims on networks", f'{table}\n<p class="remark">{escape(remark)}</p>\n{link}\n{details}'
+    )
+
+
+def _repeat_details(evidence: Evidence) -> str:
+    heads, rows = repeat_rows(evidence)
+    summary = "On what a sweep and the one that repeats it differ"
+    return (
+        f"<details><summary>{summary}</summary>\n{render_table(summary, 'items', heads, rows)}</details>"
+        if rows
+        else ""
     )
 
 
