@@ -27,6 +27,7 @@ from batchlens.report._evidence.figures import (
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.report._evidence.panels import headings_of, plan_network_panels
 from batchlens.report._evidence.reading import Declared, Evidence
+from batchlens.report._page.frame import WIDE
 from batchlens.report._page.numbers import frame_of, rows_of
 from batchlens.report._sweep.figures import averaging_data, has_open_bars, sweep_rates_data
 from batchlens.report._sweep.thresholds import draw_thresholds, other_set_data, thresholds_data
@@ -192,3 +193,17 @@ def test_two_sweeps_of_a_workload_are_told_apart_by_name_and_size(sweep: bl.Swee
         "mnist": "Networks: simple_cnn_mnist (mnist, laptop size)",
         "mnist_paper_size": "Networks: simple_cnn_mnist (mnist_paper_size, paper size)",
     }
+
+
+@pytest.mark.parametrize("places", [6, 7, 9])
+def test_many_small_pictures_take_both_columns_of_a_page(places: int) -> None:
+    rows = [
+        {"place": str(place), "optimizer": "sgd", "relative_batch_size": size, "relative_steps": 1 / size,
+         "batch_size": size, "relative_low": None, "relative_high": None}
+        for place in range(places) for size in (1, 2)
+    ]  # fmt: skip
+    figure = Figure()
+    draw_side_by_side(figure.add_subplot(), frame_of(rows))
+    width, height = figure.get_size_inches()
+    assert width / height >= WIDE
+    assert len(figure.axes) == places

@@ -41,7 +41,7 @@ _RATES_DRAWN = ("sgd", "momentum")
 _PREDICTED = ("sgd", "momentum", "kfac")
 _COLUMNS = 3
 _RELATIVE = {"relative_batch_size": "batch_size", "relative_low": "low", "relative_high": "high"}
-_SIZE = (3.4, 3.0)
+_SIZE = (3.6, 2.6)
 _RATES_SIZE = (9.2, 3.8)
 _MOST_TICKS = 6
 # Ticks of averaged over plain steps.
@@ -162,11 +162,14 @@ def draw_side_by_side(ax: Axes, data: pd.DataFrame, side: Side = STEPS) -> None:
 
 
 def _small_axes(ax: Axes, count: int) -> list[Axes]:
-    """In the place of one picture small ones that share their axes."""
+    """In the place of one picture small ones that share their axes.
+
+    They are in two rows at most: a page has room for what is wide.
+    """
     figure = ax.figure
     assert isinstance(figure, Figure)
     ax.remove()
-    columns = min(_COLUMNS, count)
+    columns = min(count, max(_COLUMNS, math.ceil(count / 2)))
     rows = math.ceil(count / columns)
     figure.set_size_inches(_SIZE[0] * columns, _SIZE[1] * rows)
     axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel())
