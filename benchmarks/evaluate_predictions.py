@@ -2,6 +2,7 @@
 
     python benchmarks/evaluate_predictions.py [--sweep digits] [--candidates] [--errors-of mnist,fashion_mnist]
     python benchmarks/evaluate_predictions.py --sweep resnet8 --published     its committed prediction as well
+    python benchmarks/evaluate_predictions.py --sweep resnet8 --published only
     python benchmarks/evaluate_predictions.py --target-on validation          digits to an accuracy of 0.97
 
 Predicts from the references in benchmarks/references/ (`measure_references.py` makes them; nothing is trained here).
@@ -11,8 +12,8 @@ far critical batch sizes, steps and learning rates are off, how many intervals h
 refused, and whether that is what was asked for (of seconds it is not judged: they are the processor's, not the
 clock's). Batch sizes go further than the sweep's on both sides, so that a critical batch size may come out too small or
 too large; where it is a bound nevertheless, it is counted apart. With `--errors-of` intervals are as wide as the
-largest errors of other sweeps make them: what they hold then was not looked at when they were made. `--candidates` does
-all that for other models and readings too: docs/prediction.md shows the losers.
+largest errors of other sweeps make them: what they hold then was not looked at when they were made, and is judged.
+`--candidates` does all that for other models and readings too: docs/prediction.md shows the losers.
 """
 
 import argparse
@@ -96,7 +97,7 @@ def read_published(sweep: str) -> Reference:
         reason="; ".join(document["reasons"]),
         seconds=document["seconds"],
         measurement=None,
-        published=document if document["curves"] else None,
+        published=document,
     )
 
 
@@ -118,7 +119,8 @@ def predict(reference: Reference, optimizers: tuple[str, ...]) -> tuple[dict[str
     names = [name for name in optimizers if name in declaration.optimizers]
     sizes = sorted({*SIZES, *declaration.batch_sizes})
     if reference.published is not None:
-        return again(reference.published, names, sizes), time.process_time() - started
+        document = reference.published
+        return again(document, names, sizes) if document["curves"] else dict(document), time.process_time() - started
     if reference.measurement is None:
         return {"status": "not_identifiable", "reasons": [reference.reason], "curves": []}, 0.0
     found = bl.predict_from(
@@ -299,8 +301,10 @@ def _closeness(found: Sequence[Errors]) -> str:
 def _by_the_same(found: Sequence[Errors]) -> str:
     """How close critical batch sizes are by the truth's own batch sizes."""
     logs = np.array([entry.alike for entry in found if entry.alike is not None])
-    parts = [f"{factor:g} in {np.mean(np.abs(logs) <= math.log(factor)):.0%}" for factor in (1.5, 2) if len(logs)]
-    return f"; by the same batch sizes within {', '.join(parts)}" if parts else ""
+    if not len(logs):
+        return ""
+    parts = [f"{factor:g} in {np.mean(np.abs(logs) <= math.log(factor)):.0%}" for factor in (1.5, 2)]
+    return f"; by the same batch sizes within {', '.join(parts)}, median {math.exp(float(np.median(logs))):.2f}"
 
 
 def _bounds(found: Sequence[Errors]) -> str:
@@ -350,7 +354,7 @@ def report_runs(references: list[Reference], documents: list[dict[str, Any]]) ->
     parts = [f"{name} {min(values):.3g} to {max(values):.3g}" for name, values in scales.items() if values]
     ratios = sorted(ratio for reference in references if (ratio := outrun(reference)) is not None)
     words = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    return f"{'; '.join(parts)}; steps of the run over those of its model's best rate: {words}"
+    return "; ".join([*parts, *([f"steps of the run over those of its model's best rate: {words}"] if words else [])])
 
 
 def outrun(reference: Reference) -> float | None:
@@ -426,6 +430,12 @@ MUSTS: Mapping[str, Sequence[Must]] = {
 HELD_OUT = (hold(0), hold(1))
 
 
+def musts_of(sweep: str, target_on: str | None, published: str | None, errors_of: Sequence[str]) -> Sequence[Must]:
+    """What is judged: aims where they were set, and intervals only where others than the sweep's errors made them."""
+    aims = () if target_on or published == "only" else MUSTS.get(sweep, ())
+    return (*aims, *(HELD_OUT if errors_of and sweep not in errors_of else ()))
+
+
 def readings_from(found: Found) -> dict[str, dict[str, float]]:
     """Errors of readings as these references have them."""
     return {
@@ -476,6 +486,7 @@ CANDIDATES: tuple[
     ("a quarter of it is", ("sgd", "momentum", "sgd+ema"), {_model: {"_CONSTANT": 0.25}}, {}),
     ("none of it is", ("sgd", "momentum", "sgd+ema"), {_model: {"_CONSTANT": 0.0}}, {}),
     ("jumps count as their squares", ("sgd", "momentum"), {_model: {"_JUMP": 100.0}}, {}),
+    ("nothing is believed of the exponents", ("sgd", "momentum", "sgd+ema"), {_model: {"_BELIEF_WEIGHT": 0.0}}, {}),
     ("nothing is counted as delay", ("sgd", "momentum", "sgd+ema", "adam"), {_measured: {"_DELAYED": 0.0}}, {}),
     ("a tenth of the steps is, always", ("sgd", "momentum"), {_measured.Measured: {"steps_at_the_edge": _tenth}}, {}),
     ("a fifth of the steps may be", ("sgd", "momentum"), {_measured: {"_DELAYED": 0.2}}, {}),
@@ -495,17 +506,23 @@ def main() -> None:
     parser.add_argument("--sweep", default="digits", help="one of evidence/ (digits)")
     parser.add_argument("--candidates", action="store_true", help="other models and readings too")
     parser.add_argument("--errors-of", default="", help="other sweeps, whose errors make the intervals")
-    parser.add_argument("--published", action="store_true", help="the prediction of evidence/ too")
+    parser.add_argument(
+        "--published",
+        nargs="?",
+        const="also",
+        choices=("also", "only"),
+        help="the prediction of evidence/, too or only",
+    )
     parser.add_argument("--target-on", help="references to such a target; the sweep's unless given")
     asked = parser.parse_args()
-    references = read_references(asked.sweep, asked.target_on)
+    references = [] if asked.published == "only" else read_references(asked.sweep, asked.target_on)
     references += [read_published(asked.sweep)] if asked.published else []
     others = [name for name in asked.errors_of.split(",") if name]
-    widths = errors_of(others, asked.published)
+    widths = errors_of(others, bool(asked.published))
     print(f"{asked.sweep}: {f'intervals by the errors of {asked.errors_of}' if others else 'as it is'}")
     with changed({}, widths):
         evaluated = evaluate(references, OPTIMIZERS)
-    for must in HELD_OUT if asked.target_on else MUSTS.get(asked.sweep, HELD_OUT):
+    for must in musts_of(asked.sweep, asked.target_on, asked.published, others):
         print(f"  {must.verdict(evaluated)}")
     runs = [reference.seconds for reference in references]
     print(f"  processor seconds: {np.mean(runs):.1f} of the run, {np.mean(evaluated.seconds):.1f} of six curves")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from batchlens.prediction import prediction
+from batchlens.prediction._readings import READINGS
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "evaluate_predictions.py"
 
@@ -34,6 +35,25 @@ def test_predictions_of_digits_are_as_close_as_was_asked_for(
     evaluated = benchmark.evaluate(benchmark.read_references("digits"), ("sgd", "momentum", "sgd+ema"))
     missed = [must.verdict(evaluated) for must in benchmark.MUSTS["digits"] if not must.holds(evaluated)]
     assert not missed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sweep", ["fashion_mnist", "resnet8"])
+def test_intervals_are_as_wide_as_the_errors_that_were_found(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, sweep: str
+) -> None:
+    monkeypatch.setattr(prediction, "_DRAWS", 0)
+    for optimizer, found in benchmark.errors_of([sweep], published=True).items():
+        reading = READINGS[optimizer]
+        assert found["steps_error"] <= reading.steps_error
+        assert found.get("critical_error", 0.0) <= reading.critical_error  # none where all are bounds
+
+
+def test_intervals_are_judged_by_the_errors_of_other_networks_only(benchmark: ModuleType) -> None:
+    assert benchmark.musts_of("resnet8", None, None, []) == ()
+    assert benchmark.musts_of("resnet8", None, None, ["digits", "resnet8"]) == ()
+    assert benchmark.musts_of("resnet8", None, "only", ["digits"]) == benchmark.HELD_OUT
+    assert benchmark.musts_of("mnist", None, None, []) == benchmark.MUSTS["mnist"]
 
 
 def test_a_limit_that_is_missed_fails(benchmark: ModuleType) -> None:
