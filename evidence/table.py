@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
 
+from batchlens.report._evidence.beyond import beyond_rows
 from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.repeats import repeat_rows, repeat_words
@@ -63,6 +64,11 @@ def contradictions(evidence: Evidence) -> str:
     return _table(heads, rows)
 
 
+def beyond(evidence: Evidence) -> str:
+    """Where steps fall faster than the batch grows."""
+    return _table(*beyond_rows(evidence))
+
+
 def faults(evidence: Evidence) -> str:
     """Cells whose search is known to have found too little."""
     return _table(*fault_rows(evidence))
@@ -78,9 +84,8 @@ def costs(evidence: Evidence) -> str:
     return _table(*cost_rows(evidence))
 
 
-BLOCKS: dict[str, Callable[[Evidence], str]] = {
-    function.__name__: function for function in (critical, again, verdicts, contradictions, faults, outside, costs)
-}
+_ALL = (critical, again, verdicts, contradictions, beyond, faults, outside, costs)
+BLOCKS: dict[str, Callable[[Evidence], str]] = {function.__name__: function for function in _ALL}
 # Which blocks each page has.
 PAGES = {
     HERE.parent / "README.md": {"critical"},

@@ -22,6 +22,7 @@ from batchlens.errors import BatchlensError
 from batchlens.report import _paper
 from batchlens.report._evidence import numbers as numbers_module
 from batchlens.report._evidence import predictions
+from batchlens.report._evidence.beyond import beyond_rows
 from batchlens.report._evidence.contradictions import find_contradictions
 from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.figures import averaging_ratio_data, draw_side_by_side, side_by_side_data
@@ -47,7 +48,7 @@ from batchlens.report._evidence.numbers import (
 from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
-from batchlens.report._evidence.repeats import repeat_rows, repeat_words
+from batchlens.report._evidence.repeats import _pair, repeat_rows, repeat_words
 from batchlens.report._evidence.sections import claims_data, summary_words
 from batchlens.report._evidence.tables import (
     cost_rows,
@@ -60,6 +61,7 @@ from batchlens.report._evidence.tables import (
 from batchlens.report._sweep.figures import draw_sweep_rates, sweep_rates_data
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves
+from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
 
 ROOT = Path(__file__).parents[2]
@@ -572,9 +574,9 @@ def test_a_sweep_that_repeats_another_is_no_workload_and_is_held_against_it(fold
     assert sum(row[2] == "the claim" for row in rows) == claims - same_claims
     assert sum(row[2] != "the claim" for row in rows) == items - same_items > 0
     assert all(first != second and "not measured" not in (first, second) for *_, first, second in rows)
-    counts = re.search(r"Of (\d+) critical batch sizes with an interval the second .* first one's in (\d+):", words)
+    counts = re.search(r"Of (\d+) critical batch sizes with intervals (\d+) differs? by more than", words)
     assert counts
-    assert 0 < int(counts[2]) < int(counts[1])  # one has more seeds
+    assert 0 < int(counts[2]) < int(counts[1])
     contradictions = {
         (entry.claim.name, entry.item.optimizers): (entry.is_sure, entry.again) for entry in found.contradictions
     }
@@ -582,6 +584,34 @@ def test_a_sweep_that_repeats_another_is_no_workload_and_is_held_against_it(fold
     assert other is not None
     assert other.verdict == "holds"  # so it may be chance, though resamples are sure
     assert not sure
+
+
+@pytest.mark.parametrize(("second", "by_seeds"), [(119.0, True), (84.0, True), (121.0, False), (83.0, False)])
+def test_seeds_explain_what_both_intervals_together_reach(second: float, by_seeds: bool) -> None:
+    """Half widths add as squares: two that are each 1 / sqrt(2) of the logarithm of 1.2 reach a factor of 1.2."""
+    wide = math.log(1.2) / math.sqrt(2)
+    intervals = [Interval(value * math.exp(-wide), value * math.exp(wide)) for value in (100.0, second)]
+    (pair,) = _pair("kfac", (100.0, second), (intervals[0], intervals[1]))
+    assert pair.reach == pytest.approx(math.log(1.2))
+    assert pair.by_seeds == by_seeds
+    assert not list(_pair("kfac", (100.0, second), (Interval(90.0, None), intervals[1])))
+    assert not list(_pair("kfac", (100.0, None), (intervals[0], intervals[1])))
+
+
+def test_of_intervals_the_halves_count_that_point_to_each_other() -> None:
+    lopsided = Interval(50.0, 110.0), Interval(100.0, 400.0)
+    (up,) = _pair("sgd", (100.0, 200.0), lopsided)
+    assert up.reach == pytest.approx(math.hypot(math.log(1.1), math.log(2)))
+    (down,) = _pair("sgd", (200.0, 100.0), lopsided[::-1])
+    assert down.reach == pytest.approx(up.reach)
+
+
+def test_where_a_larger_batch_needs_fewer_examples_is_named(evidence: Evidence, sweep: bl.SweepResult) -> None:
+    sweeps = (replace(evidence.sweeps[0], result=sweep), *evidence.sweeps[1:])
+    _, rows = beyond_rows(replace(evidence, sweeps=sweeps))
+    assert [row[:3] for row in rows] == [["digits", "sgd", "8 and 16"], ["digits", "kfac", "16 and 32"]]
+    steps = {cell.batch_size: cell.steps or 0.0 for cell in sweep.cells if cell.result.cell.optimizer == "kfac"}
+    assert rows[1][3].startswith(f"{16 * steps[16] / (32 * steps[32]):.3g} (1.")
 
 
 def test_networks_are_counted_as_one_number_where_all_claims_have_as_many(evidence: Evidence) -> None:

@@ -1,11 +1,15 @@
 """What sweeps that repeat another one say: on which verdicts the two differ, and how far critical batch sizes do."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from batchlens.optimizers import base_of
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.records import NOT_MEASURED
 from batchlens.scaling._critical import DEFINITIONS
+from batchlens.scaling._intervals import Interval
 
 
 def repeat_rows(evidence: Evidence) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -53,18 +57,76 @@ def repeat_words(evidence: Evidence) -> str:
 
 
 def _critical_repeat_words(evidence: Evidence) -> str:
-    """How far the critical batch sizes of repeats lie apart, and how often the first interval has the second one."""
-    fit = DEFINITIONS.index("fit")
-    closed, held = 0, 0
-    for name, again in evidence.repeats.items():
-        second = {curve.optimizer: curve.estimates[fit].critical_batch_size for curve in again.measured}
-        for curve in evidence.measured[name].measured:
-            ends, other = curve.estimates[fit].interval, second.get(curve.optimizer)
-            if ends is None or other is None or ends.low is None or ends.high is None or other.value is None:
-                continue
-            closed += 1
-            held += other.relation == "=" and ends.low <= other.value <= ends.high
+    """How far critical batch sizes and steps of repeats lie apart, and how often by more than seeds explain."""
+    critical, cells = list(_critical_pairs(evidence)), list(_cell_pairs(evidence))
+    kinds = (("without K-FAC", False), ("with it", True))
+    factors = " and ".join(f"{_largest(critical, kfac):.2g} {words}" for words, kfac in kinds)
+    shares = " and ".join(f"{_share_by_seeds(cells, kfac):.0%} {words}" for words, kfac in kinds)
+    beyond = sum(not pair.by_seeds for pair in critical)
     return (
-        f"Of {closed} critical batch sizes with an interval the second lies within the first one's in {held}: "
-        "intervals have the luck of the seeds, not that of the search."
+        f"Of {len(critical)} critical batch sizes with intervals {beyond} differ{'s' * (beyond == 1)} by more than the "
+        f"two 95% intervals together explain; they lie apart by a factor of {factors} at most. Of mean steps, cell by "
+        f"cell, the two 90% intervals together explain {shares}, not 90%: the rest is the luck of the search, which "
+        "intervals do not have."
     )
+
+
+class _Pair(NamedTuple):
+    """A number of a sweep and of the one that repeats it: log of the ratio, and how far seeds may have moved it."""
+
+    optimizer: str
+    log_ratio: float
+    reach: float
+
+    @property
+    def by_seeds(self) -> bool:
+        """Whether seeds explain it."""
+        return abs(self.log_ratio) <= self.reach
+
+    @property
+    def is_kfac(self) -> bool:
+        return base_of(self.optimizer).startswith("kfac")
+
+
+def _critical_pairs(evidence: Evidence) -> Iterator[_Pair]:
+    """Of critical batch sizes by "fit"."""
+    fit = DEFINITIONS.index("fit")
+    for name, again in evidence.repeats.items():
+        second = {curve.optimizer: curve.estimates[fit] for curve in again.measured}
+        for curve in evidence.measured[name].measured:
+            one, other = curve.estimates[fit], second[curve.optimizer]
+            values = one.critical_batch_size.value, other.critical_batch_size.value
+            yield from _pair(curve.optimizer, values, (one.interval, other.interval))
+
+
+def _cell_pairs(evidence: Evidence) -> Iterator[_Pair]:
+    """Of mean steps."""
+    for name, again in evidence.repeats.items():
+        second = {cell.result.cell: cell for cell in again.cells}
+        for cell in evidence.measured[name].cells:
+            other = second[cell.result.cell]
+            yield from _pair(cell.result.cell.optimizer, (cell.steps, other.steps), (cell.interval, other.interval))
+
+
+def _pair(
+    optimizer: str, values: tuple[float | None, float | None], intervals: tuple[Interval | None, Interval | None]
+) -> Iterator[_Pair]:
+    """None where a value or an end is not known.  Of each interval the half counts that points to the other value."""
+    (first, second), (one, other) = values, intervals
+    if not first or not second or one is None or other is None:
+        return
+    near, far = (one.low, other.high) if first > second else (one.high, other.low)
+    if near is not None and far is not None and None not in (*one, *other):
+        reach = math.hypot(math.log(near / first), math.log(far / second))
+        yield _Pair(optimizer, math.log(second / first), reach)
+
+
+def _largest(pairs: Iterable[_Pair], kfac: bool) -> float:
+    """The largest factor."""
+    return math.exp(max((abs(pair.log_ratio) for pair in pairs if pair.is_kfac == kfac), default=math.nan))
+
+
+def _share_by_seeds(pairs: Iterable[_Pair], kfac: bool) -> float:
+    """How many of them seeds explain."""
+    told = [pair.by_seeds for pair in pairs if pair.is_kfac == kfac]
+    return sum(told) / len(told) if told else math.nan

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from batchlens.report._evidence.beyond import beyond_rows
 from batchlens.report._evidence.contradictions import SURE, Contradiction
 from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
@@ -210,7 +211,21 @@ def _contradictions_section(evidence: Evidence) -> Section:
         heading,
         f'{_contradictions(heading, sure)}\n<p class="remark">{escape(remark)}</p>\n'
         "<h3>Fails, but other seeds or another search might not say so</h3>\n"
-        f"{_contradictions('Fails by chance, maybe', unsure)}",
+        f"{_contradictions('Fails by chance, maybe', unsure)}\n{_beyond(evidence)}",
+    )
+
+
+def _beyond(evidence: Evidence) -> str:
+    heads, rows = beyond_rows(evidence)
+    heading = "Better than perfect scaling"
+    remark = (
+        "Where a larger batch needs fewer examples. No claim asks about it, and no gradient noise explains it: the "
+        "search at the smaller batch size may have found too little."
+    )
+    return (
+        f'<h3>{heading}</h3>\n{render_table(heading, "beyond", heads, rows)}\n<p class="remark">{remark}</p>'
+        if rows
+        else ""
     )
 
 
