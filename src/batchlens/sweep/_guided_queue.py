@@ -22,7 +22,7 @@ from batchlens.sweep._guided import (
 )
 from batchlens.sweep._guiding import Ranked, Seen, best_guess, propose
 from batchlens.sweep._points import run_seed, unit_point
-from batchlens.sweep._reporting import least_half_width
+from batchlens.sweep._reporting import shared_half_widths
 from batchlens.sweep._search import Box, Generation
 from batchlens.sweep._trial import Key, Task, Trial
 from batchlens.training._averages import settings_named
@@ -161,12 +161,14 @@ class GuidedQueue:
 
     def _extra(self) -> list[Key]:
         """One more seed of the cell that is least certain, where that is asked for; those that run count as ended."""
+        if not self.endless:
+            return []
+        told = [reports for cell in self._cells if len(reports := self.guided.reports(cell)) > 1]
         widths: dict[Key, float] = {}
-        for cell in self._cells if self.endless else ():
-            reports = self.guided.reports(cell)
-            running = [key for key in self.running if key.cell == cell]
-            width, count = least_half_width(reports), len(reports) + len(running)
-            if width is not None and count < MOST_SEEDS:
+        for reports, width in zip(told, shared_half_widths(told), strict=True):
+            running = [key for key in self.running if key.cell == reports[0].key.cell]
+            count = len(reports) + len(running)
+            if count < MOST_SEEDS:
                 taken = {trial.key for trial in reports}.union(running)
                 key = reports[0].key._replace(repeat=CHOOSING + 1)
                 while key in taken:

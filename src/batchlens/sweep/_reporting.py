@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 
 from scipy import stats
 
@@ -10,6 +10,8 @@ from batchlens.scaling._intervals import Interval
 from batchlens.sweep._trial import Trial
 
 LEVEL = 0.9
+# As how many seeds more the scatter of all cells counts in each of them.
+_SHARED = 4
 
 
 def seed_steps(trial: Trial) -> float | None:
@@ -42,9 +44,21 @@ def half_width(reports: Sequence[Trial]) -> float | None:
     return None if len(reports) < 2 or has_missed(reports) else _spread(log_steps(reports))
 
 
-def least_half_width(reports: Sequence[Trial]) -> float | None:
-    """The same, and where a seed missed the target, what it is if that took no longer than it was given."""
-    return None if len(reports) < 2 else _spread(log_steps(reports))
+def shared_half_widths(cells: Sequence[Sequence[Trial]]) -> list[float]:
+    """The same of many cells, each with two seeds at least, where the scatter of all counts in each beside its own.
+
+    Few seeds lie close together by chance too: by their own scatter alone such a cell would look sure, and get no more
+    seeds. One that missed the target counts as if it took no longer than it was given.
+    """
+    logs = [log_steps(reports) for reports in cells]
+    freedoms, variances = [len(cell) - 1 for cell in logs], [variance(cell) for cell in logs]
+    weighted = [freedom * own for freedom, own in zip(freedoms, variances, strict=True)]
+    shared = math.fsum(weighted) / max(sum(freedoms), 1)
+    widths = []
+    for cell, freedom, own in zip(logs, freedoms, variances, strict=True):
+        both = (_SHARED * shared + freedom * own) / (_SHARED + freedom)
+        widths.append(_quantile(_SHARED + freedom) * math.sqrt(both / len(cell)))
+    return widths
 
 
 def interval_of(logs: Sequence[float]) -> Interval | None:
@@ -64,7 +78,11 @@ def most_steps(reports: Sequence[Trial]) -> float | None:
 
 
 def _spread(logs: Sequence[float]) -> float:
-    return float(stats.t.ppf(0.5 + LEVEL / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+    return _quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+
+
+def _quantile(freedom: int) -> float:
+    return float(stats.t.ppf(0.5 + LEVEL / 2, freedom))
 
 
 def steps_interval(reports: Sequence[Trial]) -> Interval | None:
