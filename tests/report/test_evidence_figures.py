@@ -29,7 +29,7 @@ from batchlens.report._evidence.panels import headings_of, plan_network_panels
 from batchlens.report._evidence.reading import Declared, Evidence
 from batchlens.report._page.frame import WIDE
 from batchlens.report._page.numbers import frame_of, rows_of
-from batchlens.report._sweep.figures import averaging_data, has_open_bars, sweep_rates_data
+from batchlens.report._sweep.figures import ARROW, averaging_data, draw_intervals, has_open_bars, sweep_rates_data
 from batchlens.report._sweep.thresholds import draw_thresholds, other_set_data, thresholds_data
 from batchlens.report._theory.study import Study
 from batchlens.sweep import _cells
@@ -81,6 +81,21 @@ def test_open_bars_are_known() -> None:
     assert has_open_bars(frame_of([*rows, {"low": 1.0, "high": None}]))
     assert has_open_bars(frame_of([{"relative_low": 1.0, "relative_high": None}]))
     assert not has_open_bars(frame_of([{"learning_rate_low": 1.0, "learning_rate_high": None}]))
+    assert not has_open_bars(frame_of([{"low": 1.0, "high": None, "drawn": False}]))
+
+
+def test_an_open_bar_ends_at_its_point_with_an_arrow() -> None:
+    ax = Figure().add_subplot()
+    ax.set_ylim(1, 1000)
+    rows = [
+        {"batch_size": 8, "steps": 50.0, "low": 40.0, "high": 60.0},
+        {"batch_size": 16, "steps": 30.0, "low": 20.0, "high": None},
+    ]
+    draw_intervals(ax, frame_of(rows), "black")
+    *bars, arrow = ax.lines
+    assert [np.asarray(bar.get_ydata()).tolist() for bar in bars] == [[40.0, 60.0], [20.0, 30.0]]
+    assert arrow.get_marker() is ARROW
+    assert np.asarray(arrow.get_xydata()).tolist() == [[16, 30.0]]
 
 
 def test_targets_have_no_optimizers_colour(sweep: bl.SweepResult) -> None:

@@ -204,7 +204,7 @@ def _draw_place(
         small = "" if place == THEORY else marker
         ax.plot(known["relative_batch_size"], known[side.value], style, color=colour, marker=small, label=optimizer)
         if place != THEORY:
-            draw_intervals(ax, part.drop(columns="batch_size").rename(columns=_RELATIVE), colour)
+            draw_intervals(ax, part.drop(columns="batch_size").rename(columns=_RELATIVE), colour, value=side.value)
     ends = np.array(limits["relative_batch_size"])
     ax.plot(ends, ends**side.slope, ":", color="#888888", linewidth=1.0, label=side.line)
     for axis in (ax.xaxis, ax.yaxis):

@@ -34,7 +34,7 @@ _CRITICAL = (
     "Triangles: critical batch sizes by fit, where they are no bounds. Marks at one batch size are drawn side by side."
 )
 _TOO_FEW = "There are too few batch sizes for a critical one."
-_OPEN = " A bar up to the upper edge is open: a seed missed the target, and its mark is a lower bound."
+_OPEN = " An arrow: a seed missed the target, and the mark below it is a lower bound."
 
 
 def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[PanelPlan[Any], pd.DataFrame]]:
@@ -83,7 +83,7 @@ def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan
 
 
 def _with_data(plan: PanelPlan[Any], source: Any) -> tuple[PanelPlan[Any], pd.DataFrame]:
-    """A figure with its numbers, and with a word on open bars where it has some."""
+    """A figure with its numbers, and with a word on arrows where it has some."""
     frame = plan.data(source)
     return replace(plan, caption=plan.caption + _OPEN * figures.has_open_bars(frame)), frame
 
