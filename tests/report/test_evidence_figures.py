@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import batchlens as bl
-from batchlens._drawing import FOREGROUND, figure_style
+from batchlens._drawing import BLUE, FOREGROUND, GREEN, figure_style
 from batchlens.optimizers import is_averaged
 from batchlens.report._evidence import numbers
 from batchlens.report._evidence.figures import (
@@ -87,7 +87,7 @@ def test_open_bars_are_known() -> None:
 def test_an_open_bar_ends_at_its_point_with_an_arrow() -> None:
     ax = Figure().add_subplot()
     ax.set_ylim(1, 1000)
-    rows = [
+    rows: list[dict[str, float | None]] = [
         {"batch_size": 8, "steps": 50.0, "low": 40.0, "high": 60.0},
         {"batch_size": 16, "steps": 30.0, "low": 20.0, "high": None},
     ]
@@ -98,12 +98,41 @@ def test_an_open_bar_ends_at_its_point_with_an_arrow() -> None:
     assert np.asarray(arrow.get_xydata()).tolist() == [[16, 30.0]]
 
 
-def test_targets_have_no_optimizers_colour(sweep: bl.SweepResult) -> None:
-    ax = Figure().add_subplot()
-    draw_thresholds(ax, thresholds_data(sweep))
-    assert {to_hex(line.get_color()) for line in ax.lines} == {FOREGROUND}
-    shades = {to_hex(line.get_color(), keep_alpha=True) for line in ax.lines}
-    assert len(shades) == 1 + len(sweep.declaration.also_targets)
+def test_targets_have_no_optimizers_colour_and_those_of_one_set_are_drawn_together(sweep: bl.SweepResult) -> None:
+    figure, data = Figure(), thresholds_data(sweep)
+    draw_thresholds(figure.add_subplot(), data)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["sgd", "momentum"]
+    for ax in figure.axes:
+        assert {to_hex(line.get_color()) for line in ax.lines} == {FOREGROUND}
+        named = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+        assert [line.get_label() for line in named] == ["train-loss 0.06", "train-loss 0.1", "train-loss 0.3"]
+        assert len({to_hex(line.get_color(), keep_alpha=True) for line in named}) == len(named)
+    assert set(data["target"]) > set(data["target"][data["drawn"]])
+    assert "validation 0.97" in set(data["target"])
+
+
+def test_two_sets_with_several_targets_have_pictures_of_their_own() -> None:
+    rows = [
+        {"optimizer": name, "batch_size": size, "target": target, "steps": 100 / size, "low": None, "high": None,
+         "drawn": True}
+        for name in ("sgd", "momentum") for target in ("train 0.9", "train 0.8", "validation 0.9", "validation 0.8")
+        for size in (8, 16)
+    ]  # fmt: skip
+    figure = Figure()
+    draw_thresholds(figure.add_subplot(), frame_of(rows))
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["sgd", "sgd", "momentum", "momentum"]
+    labels = [sorted(ax.get_legend_handles_labels()[1]) for ax in figure.axes]
+    assert labels == [["train 0.8", "train 0.9"], ["validation 0.8", "validation 0.9"]] * 2
+
+
+def test_each_optimizer_has_a_picture_of_what_averaging_saves() -> None:
+    rows = [{**row, "optimizer": name} for name in ("sgd", "kfac") for row in ratio_rows({8: 0.7, 16: 1.2})]
+    figure = Figure()
+    draw_averaging_ratio(figure.add_subplot(), frame_of(rows), ["sgd", "kfac"])
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["sgd", "kfac"]
+    colours = [{to_hex(line.get_color()) for line in ax.lines} - {"#888888"} for ax in figure.axes]
+    assert colours == [{BLUE.lower()}, {GREEN.lower()}]
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1
 
 
 def texts_of_lines(ax: Axes) -> set[str]:

@@ -193,8 +193,9 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
             "",
             "Easier and harder targets",
             "appendix E",
-            "The same runs, other thresholds, from the easiest (light) to the hardest (dark): momentum (solid) and SGD "
-            "(dashed). Only the main target was tuned for. A gap: fewer than three seeds met it." + again,
+            "The same runs, other thresholds on the same set, from the easiest (light) to the hardest (dark). Only the "
+            "main target was tuned for. A gap: fewer than three seeds met it. Other optimizers are in the numbers."
+            + again,
             f"{name}-thresholds",
             thresholds.thresholds_data,
             thresholds.draw_thresholds,
