@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -18,18 +19,27 @@ from batchlens.optimizers import is_averaged
 from batchlens.report._evidence import numbers
 from batchlens.report._evidence.figures import (
     RATES,
+    bounded_words,
     draw_averaging_ratio,
     draw_rates_apart,
     draw_side_by_side,
     draw_with_and_without,
     rates_side_by_side_data,
+    without_bounds,
 )
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.report._evidence.panels import headings_of, plan_network_panels
 from batchlens.report._evidence.reading import Declared, Evidence
 from batchlens.report._page.frame import WIDE
 from batchlens.report._page.numbers import frame_of, rows_of
-from batchlens.report._sweep.figures import ARROW, averaging_data, draw_intervals, has_open_bars, sweep_rates_data
+from batchlens.report._sweep.figures import (
+    ARROW,
+    averaging_data,
+    draw_intervals,
+    has_open_bars,
+    plain_steps_data,
+    sweep_rates_data,
+)
 from batchlens.report._sweep.thresholds import draw_thresholds, other_set_data, thresholds_data
 from batchlens.report._theory.study import Study
 from batchlens.sweep import _cells
@@ -237,6 +247,24 @@ def test_two_sweeps_of_a_workload_are_told_apart_by_name_and_size(sweep: bl.Swee
         "mnist": "Networks: simple_cnn_mnist (mnist, laptop size)",
         "mnist_paper_size": "Networks: simple_cnn_mnist (mnist_paper_size, paper size)",
     }
+
+
+def test_critical_batch_sizes_that_misses_make_bounds_are_not_drawn(sweep: bl.SweepResult) -> None:
+    transformer = bl.read_sweep(ROOT / "evidence" / "transformer.sqlite")
+    known = plain_steps_data(transformer).dropna(subset="critical_batch_size")
+    drawn = without_bounds(plain_steps_data, transformer).dropna(subset="critical_batch_size")
+    assert set(known["optimizer"]) == {"sgd", "momentum"}
+    assert set(drawn["optimizer"]) == {"momentum"}
+    pd.testing.assert_frame_equal(without_bounds(plain_steps_data, sweep), plain_steps_data(sweep), check_dtype=False)
+
+
+def test_the_caption_says_where_the_units_of_sgd_are_bounds(sweep: bl.SweepResult, study: Study) -> None:
+    transformer = bl.read_sweep(ROOT / "evidence" / "transformer.sqlite")
+    assert bounded_words({"digits": sweep}) == ""
+    declared = [Declared(name, name, False, 1.0, found) for name, found in (("d", sweep), ("t", transformer))]
+    plans = [plan for plan, _ in plan_network_panels(study, Evidence(ROOT, tuple(declared), {}))]
+    for plan in plans[:2]:
+        assert "On t SGD's critical batch size and fewest steps are bounds, as seeds missed the target." in plan.caption
 
 
 @pytest.mark.parametrize("places", [6, 7, 9])

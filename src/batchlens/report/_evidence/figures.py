@@ -4,7 +4,7 @@ Side by side, steps and batch sizes are in units of SGD's own plateau and critic
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from batchlens._drawing import batch_axis, hold_batch_sizes, log_axis, look_of, steps_axis
 from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, bound_of_misses, widest
 from batchlens.report._evidence.tables import IN_THEORY
 from batchlens.report._page.numbers import frame_of, groups, known_rows, stack
 from batchlens.report._page.small import share_labels, small_axes, thin_out
@@ -98,6 +98,28 @@ def _units(curve: ScalingCurve | None) -> tuple[float, float] | None:
         return None
     log_critical, log_least = fit_curves(np.asarray(log_batch), np.asarray(log_steps)[None])
     return float(log_critical[0]), float(log_least[0])
+
+
+def bounded_words(sweeps: Mapping[str, SweepResult]) -> str:
+    """Where SGD's own critical batch size and fewest steps are no more than bounds; nothing where they are not."""
+    names = [name for name, sweep in sweeps.items() if _has_missed(sweep.curves().get("sgd"))]
+    bounds = "SGD's critical batch size and fewest steps are bounds, as seeds missed the target."
+    return f" On {', '.join(names)} {bounds}" if names else ""
+
+
+def _has_missed(curve: ScalingCurve | None) -> bool:
+    """Whether a seed of some batch size has missed the target."""
+    if curve is None:
+        return False
+    is_open = any(interval is not None and interval.high is None for interval in curve.intervals)
+    return is_open or "not_reached" in curve.statuses
+
+
+def without_bounds(steps_of: Callable[[SweepResult], pd.DataFrame], sweep: SweepResult) -> pd.DataFrame:
+    """Steps without critical batch sizes that are bounds as seeds missed the target; the table has them as such."""
+    data, numbers = steps_of(sweep), Numbers(sweep, 0)
+    bounded = [name for name in data["optimizer"].unique() if bound_of_misses(numbers, name)]
+    return data.assign(critical_batch_size=data["critical_batch_size"].mask(data["optimizer"].isin(bounded)))
 
 
 def rates_side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:

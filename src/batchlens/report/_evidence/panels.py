@@ -11,6 +11,7 @@ import pandas as pd
 from batchlens.report._evidence.figures import (
     RATES,
     averaging_ratio_data,
+    bounded_words,
     draw_averaging_ratio,
     draw_predicted,
     draw_rates_apart,
@@ -18,6 +19,7 @@ from batchlens.report._evidence.figures import (
     draw_with_and_without,
     rates_side_by_side_data,
     side_by_side_data,
+    without_bounds,
 )
 from batchlens.report._evidence.predictions import predicted_data
 from batchlens.report._evidence.reading import Evidence
@@ -53,7 +55,7 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
 
 def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan[Any]]:
     """Theory and networks with the same axes."""
-    again = " Measured again by: make evidence INTO=again."
+    again = f"{bounded_words(sweeps)} Measured again by: make evidence INTO=again."
     return [
         PanelPlan(
             "",
@@ -111,7 +113,7 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
         "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals. Dotted: "
         f"perfect scaling. {_TOO_FEW if few else _CRITICAL}{again}",
         f"{name}-steps",
-        figures.steps_alone_data if few else figures.plain_steps_data,
+        figures.steps_alone_data if few else partial(without_bounds, figures.plain_steps_data),
         partial(figures.draw_sweep_steps, optimizers=optimizers),
         part=part,
     )
@@ -139,7 +141,7 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
             "with its own best settings; 90% intervals. Dotted: perfect scaling. Triangles: critical batch sizes by "
             "fit, where they are no bounds." + again,
             f"{name}-averaged-steps",
-            figures.averaging_data,
+            partial(without_bounds, figures.averaging_data),
             partial(draw_with_and_without, optimizers=optimizers),
             part=part,
         ),
