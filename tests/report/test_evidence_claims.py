@@ -45,7 +45,7 @@ from batchlens.report._evidence.numbers import (
     rate_scatter,
 )
 from batchlens.report._evidence.panels import plan_network_panels
-from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
+from batchlens.report._evidence.predictions import doubts_words, predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.repeats import repeat_rows, repeat_words
 from batchlens.report._evidence.sections import claims_data, summary_words
@@ -131,6 +131,17 @@ def test_how_far_predictions_were_off_is_counted(evidence: Evidence) -> None:
     assert row[4:] == ["1.20", f"{len(points) - 1} of {len(points)}"]
     refused = {"curves": [], "reasons": ["too few"]}
     assert prediction_rows(replace(evidence, predictions={"digits": refused}))[1][0][2] == "refused: too few"
+
+
+def test_doubts_of_a_prediction_are_said(evidence: Evidence) -> None:
+    doubted = {**make_prediction("momentum"), "reasons": ["few steps", "no truth"]}
+    document = {"curves": [make_prediction("sgd"), doubted]}
+    data = predicted_data(document, evidence.measured["digits"])
+    assert dict(zip(data["optimizer"], data["doubts"], strict=True)) == {"sgd": "", "momentum": "few steps; no truth"}
+    assert doubts_words(document) == " Doubtful (dash-dotted) is momentum: few steps; no truth."
+    assert doubts_words({"curves": [make_prediction("sgd")]}) == ""
+    _, rows = prediction_rows(replace(evidence, predictions={"digits": document}))
+    assert [row[1] for row in rows] == ["sgd", "momentum (doubtful)"]
 
 
 def test_whose_errors_made_the_intervals_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from batchlens.report._evidence.figures import (
     RATES,
     bounded_words,
     draw_averaging_ratio,
+    draw_predicted,
     draw_rates_apart,
     draw_side_by_side,
     draw_with_and_without,
@@ -265,6 +266,49 @@ def test_the_caption_says_where_the_units_of_sgd_are_bounds(sweep: bl.SweepResul
     plans = [plan for plan, _ in plan_network_panels(study, Evidence(ROOT, tuple(declared), {}))]
     for plan in plans[:2]:
         assert "On t SGD's critical batch size and fewest steps are bounds, as seeds missed the target." in plan.caption
+
+
+def predicted_rows(optimizer: str, doubts: str, **other: float | None) -> list[dict[str, object]]:
+    known: dict[str, object] = {"optimizer": optimizer, "doubts": doubts, "steps": 20.0, "low": 0.15, "high": 60.0,
+                                "critical_batch_size": None, "measured": None, "run_batch_size": 64, "run_steps": 50,
+                                **other}  # fmt: skip
+    return [{**known, "batch_size": size} for size in (16, 64)]
+
+
+def test_a_doubtful_prediction_looks_and_is_named_so() -> None:
+    ax = Figure().add_subplot()
+    draw_predicted(ax, frame_of([*predicted_rows("sgd", ""), *predicted_rows("kfac", "few steps", measured=40.0)]))
+    assert texts_of_lines(ax) == {"sgd", "kfac (doubtful)"}
+    lines = [line for line in ax.lines if np.asarray(line.get_ydata()).tolist() == [20.0, 20.0]]
+    assert [line.get_linestyle() for line in lines] == ["-", "-."]
+    (joined,) = [line for line in ax.lines if np.asarray(line.get_ydata()).tolist() == [40.0] * 2
+                 and line.get_linestyle() == "-"]  # fmt: skip
+    assert to_hex(joined.get_color()) == GREEN.lower()
+
+
+def test_less_than_a_step_does_not_widen_the_axis_of_a_prediction() -> None:
+    ax = Figure().add_subplot()
+    draw_predicted(ax, frame_of(predicted_rows("kfac", "few steps")))
+    bottom, _ = ax.get_ylim()
+    assert 0.5 < bottom < 1
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({}, ["the run"]),
+        ({"measured": 40.0, "critical_batch_size": 32.0}, ["measured", "the run", "critical batch size"]),
+        ({"run_steps": None, "measured": 40.0}, ["measured"]),
+        ({"run_steps": None}, []),
+    ],
+)
+def test_marks_of_a_prediction_are_named_where_there_are_some(
+    other: Mapping[str, float | None], named: Sequence[str]
+) -> None:
+    ax = Figure().add_subplot()
+    draw_predicted(ax, frame_of(predicted_rows("sgd", "", **other)))
+    legend = ax.get_legend()
+    assert [text.get_text() for text in (legend.get_texts() if legend else [])] == named
 
 
 @pytest.mark.parametrize("places", [6, 7, 9])

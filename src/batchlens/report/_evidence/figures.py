@@ -218,8 +218,11 @@ def _draw_place(
 
 
 def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:
-    """The optimizers whose curves lie apart; the others are in the numbers."""
-    draw_steps(ax, data[data["optimizer"].isin(_PREDICTED)], _PREDICTED)
+    """The optimizers whose curves lie apart, what was measured of each joined; the others are in the numbers."""
+    shown = data[data["optimizer"].isin(_PREDICTED)]
+    draw_steps(ax, shown, _PREDICTED)
+    for (optimizer,), part in groups(shown.dropna(subset="measured"), "optimizer"):
+        ax.plot(part["batch_size"], part["measured"], "-", color=look_of(optimizer, _PREDICTED)[0], linewidth=0.8)
 
 
 def draw_with_and_without(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:

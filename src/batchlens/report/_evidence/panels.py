@@ -21,7 +21,7 @@ from batchlens.report._evidence.figures import (
     side_by_side_data,
     without_bounds,
 )
-from batchlens.report._evidence.predictions import predicted_data
+from batchlens.report._evidence.predictions import READ_AT, doubts_words, predicted_data
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.records import PanelPlan
 from batchlens.report._sweep import figures, thresholds
@@ -125,9 +125,9 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
             "",
             "Predicted from one run",
             "",
-            "Lines with 90% bands are predicted from one run with plain SGD (cross) and what was measured on it; stars "
-            "are what the sweep measured. Triangles: predicted critical batch sizes. SGD, momentum and K-FAC are "
-            f"drawn, others are in the numbers. Again by: make predictions SWEEP={name}.",
+            "Lines with 90% bands are predicted from one run with plain SGD and what was measured on it; stars, joined "
+            "by thin lines, are what the sweep measured. SGD, momentum and K-FAC are drawn, others are in the numbers."
+            f"{doubts_words(prediction)} {READ_AT} Again by: make predictions SWEEP={name}.",
             f"{name}-predicted",
             partial(predicted_data, prediction),
             draw_predicted,
