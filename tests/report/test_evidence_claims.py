@@ -166,7 +166,7 @@ def test_predictions_are_read_with_the_folder(folder: Path, study: Study, tmp_pa
     file.write_text(json.dumps({"curves": [make_prediction("sgd")]}), encoding="utf-8")
     found = read_evidence(tmp_path)
     plans = {plan.title: len(data) for plan, data in plan_network_panels(study, found)}
-    assert plans["Predicted from one run"] == 2
+    assert plans["digits: predicted from one run"] == 2
     file.write_text("{", encoding="utf-8")
     with pytest.raises(BatchlensError, match=r"digits\.json cannot be read"):
         read_evidence(tmp_path)

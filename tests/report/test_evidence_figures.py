@@ -240,6 +240,13 @@ def test_of_two_batch_sizes_steps_are_drawn_and_no_critical_one(
     assert "^" not in {line.get_marker() for line in ax.lines}
 
 
+def test_no_two_figures_have_the_same_title(sweep: bl.SweepResult, study: Study, tmp_path: Path) -> None:
+    declared = [Declared(name, "digits", False, 4.0, sweep) for name in ("digits", "digits_seed_2")]
+    titles = [plan.title for plan, _ in plan_network_panels(study, Evidence(tmp_path, tuple(declared), {}))]
+    assert len(set(titles)) == len(titles)
+    assert {"digits: best learning rates", "digits_seed_2: best learning rates"} < set(titles)
+
+
 def test_two_sweeps_of_a_workload_are_told_apart_by_name_and_size(sweep: bl.SweepResult, tmp_path: Path) -> None:
     small = paper_size(tmp_path / "paper.sqlite")
     laptop = replace(small, declaration=replace(small.declaration, size="laptop"))

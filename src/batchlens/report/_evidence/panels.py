@@ -50,7 +50,12 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
         plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}), headings[name])
         shown = [_with_data(plan, sweep) for plan in plans]
         for letter, (plan, frame) in zip("abcdefghij", [pair for pair in shown if len(pair[1])], strict=False):
-            yield replace(plan, number=f"{number}{letter}"), frame
+            yield replace(plan, number=f"{number}{letter}", title=_title_of(name, plan.title)), frame
+
+
+def _title_of(sweep: str, title: str) -> str:
+    """As it is read away from its heading, in the table of contents."""
+    return f"{sweep}: {title[0].lower()}{title[1:]}"
 
 
 def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan[Any]]:
