@@ -133,6 +133,18 @@ def test_how_far_predictions_were_off_is_counted(evidence: Evidence) -> None:
     assert prediction_rows(replace(evidence, predictions={"digits": refused}))[1][0][2] == "refused: too few"
 
 
+@pytest.mark.slow
+def test_the_page_about_evidence_says_how_far_off_held_out_predictions_were() -> None:
+    _, rows = prediction_rows(read_evidence(ROOT / "evidence"))
+    off = {(row[0], row[1].partition(" ")[0]): row[4] for row in rows}
+    page = " ".join((ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").split())
+    pairs = [[off[f"{name} (held out)", optimizer] for name in ("fashion_mnist", "resnet8")]
+             for optimizer in ("sgd", "momentum", "kfac")]  # fmt: skip
+    sgd, momentum, kfac = (" and ".join(pair) for pair in (*pairs[:2], [f"{float(number):.0f}" for number in pairs[2]]))
+    assert f"steps of SGD by {sgd} in the geometric mean, of momentum by {momentum}, of K-FAC" in page
+    assert f"drawn as doubtful, by {kfac};" in page
+
+
 def test_doubts_of_a_prediction_are_said(evidence: Evidence) -> None:
     doubted = {**make_prediction("momentum"), "reasons": ["few steps", "no truth"]}
     document = {"curves": [make_prediction("sgd"), doubted]}
