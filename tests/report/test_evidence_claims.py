@@ -46,7 +46,7 @@ from batchlens.report._evidence.numbers import (
     rate_scatter,
 )
 from batchlens.report._evidence.panels import plan_network_panels
-from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
+from batchlens.report._evidence.predictions import doubts_words, predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.repeats import _pair, repeat_rows, repeat_words
 from batchlens.report._evidence.sections import claims_data, summary_words
@@ -135,6 +135,29 @@ def test_how_far_predictions_were_off_is_counted(evidence: Evidence) -> None:
     assert prediction_rows(replace(evidence, predictions={"digits": refused}))[1][0][2] == "refused: too few"
 
 
+@pytest.mark.slow
+def test_the_page_about_evidence_says_how_far_off_held_out_predictions_were() -> None:
+    _, rows = prediction_rows(read_evidence(ROOT / "evidence"))
+    off = {(row[0], row[1].partition(" ")[0]): row[4] for row in rows}
+    page = " ".join((ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").split())
+    pairs = [[off[f"{name} (held out)", optimizer] for name in ("fashion_mnist", "resnet8")]
+             for optimizer in ("sgd", "momentum", "kfac")]  # fmt: skip
+    sgd, momentum, kfac = (" and ".join(pair) for pair in (*pairs[:2], [f"{float(number):.0f}" for number in pairs[2]]))
+    assert f"steps of SGD by {sgd} in the geometric mean, of momentum by {momentum}, of K-FAC" in page
+    assert f"drawn as doubtful, by {kfac};" in page
+
+
+def test_doubts_of_a_prediction_are_said(evidence: Evidence) -> None:
+    doubted = {**make_prediction("momentum"), "reasons": ["few steps", "no truth"]}
+    document = {"curves": [make_prediction("sgd"), doubted]}
+    data = predicted_data(document, evidence.measured["digits"])
+    assert dict(zip(data["optimizer"], data["doubts"], strict=True)) == {"sgd": "", "momentum": "few steps; no truth"}
+    assert doubts_words(document) == " Doubtful (dash-dotted) is momentum: few steps; no truth."
+    assert doubts_words({"curves": [make_prediction("sgd")]}) == ""
+    _, rows = prediction_rows(replace(evidence, predictions={"digits": document}))
+    assert [row[1] for row in rows] == ["sgd", "momentum (doubtful)"]
+
+
 def test_whose_errors_made_the_intervals_is_said(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that do not say are from before Fashion-MNIST counted."""
     old = {"curves": [make_prediction("sgd")]}
@@ -157,7 +180,7 @@ def test_predictions_are_read_with_the_folder(folder: Path, study: Study, tmp_pa
     file.write_text(json.dumps({"curves": [make_prediction("sgd")]}), encoding="utf-8")
     found = read_evidence(tmp_path)
     plans = {plan.title: len(data) for plan, data in plan_network_panels(study, found)}
-    assert plans["Predicted from one run"] == 2
+    assert plans["digits: predicted from one run"] == 2
     file.write_text("{", encoding="utf-8")
     with pytest.raises(BatchlensError, match=r"digits\.json cannot be read"):
         read_evidence(tmp_path)

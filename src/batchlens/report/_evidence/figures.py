@@ -4,7 +4,7 @@ Side by side, steps and batch sizes are in units of SGD's own plateau and critic
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of, steps_axis
+from batchlens._drawing import batch_axis, hold_batch_sizes, log_axis, look_of, steps_axis
 from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
+from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, bound_of_misses, widest
 from batchlens.report._evidence.tables import IN_THEORY
 from batchlens.report._page.numbers import frame_of, groups, known_rows, stack
+from batchlens.report._page.small import share_labels, small_axes, thin_out
 from batchlens.report._prediction.figures import draw_steps
 from batchlens.report._sweep.figures import (
     draw_intervals,
@@ -39,13 +40,10 @@ _DRAWN = ("sgd", "momentum", "adam", "kfac")
 _RATES_DRAWN = ("sgd", "momentum")
 # Whose predictions are drawn.
 _PREDICTED = ("sgd", "momentum", "kfac")
-_COLUMNS = 3
 _RELATIVE = {"relative_batch_size": "batch_size", "relative_low": "low", "relative_high": "high"}
-_SIZE = (3.6, 2.6)
 _RATES_SIZE = (9.2, 3.8)
-_MOST_TICKS = 6
 # Ticks of averaged over plain steps.
-_RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5)
+_RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1, 1.2, 1.5, 2, 3, 5)
 # How many times beyond the ratios themselves their intervals are drawn.
 _BEYOND = 1.5
 
@@ -102,6 +100,28 @@ def _units(curve: ScalingCurve | None) -> tuple[float, float] | None:
     return float(log_critical[0]), float(log_least[0])
 
 
+def bounded_words(sweeps: Mapping[str, SweepResult]) -> str:
+    """Where SGD's own critical batch size and fewest steps are no more than bounds; nothing where they are not."""
+    names = [name for name, sweep in sweeps.items() if _has_missed(sweep.curves().get("sgd"))]
+    bounds = "SGD's critical batch size and fewest steps are bounds, as seeds missed the target."
+    return f" On {', '.join(names)} {bounds}" if names else ""
+
+
+def _has_missed(curve: ScalingCurve | None) -> bool:
+    """Whether a seed of some batch size has missed the target."""
+    if curve is None:
+        return False
+    is_open = any(interval is not None and interval.high is None for interval in curve.intervals)
+    return is_open or "not_reached" in curve.statuses
+
+
+def without_bounds(steps_of: Callable[[SweepResult], pd.DataFrame], sweep: SweepResult) -> pd.DataFrame:
+    """Steps without critical batch sizes that are bounds as seeds missed the target; the table has them as such."""
+    data, numbers = steps_of(sweep), Numbers(sweep, 0)
+    bounded = [name for name in data["optimizer"].unique() if bound_of_misses(numbers, name)]
+    return data.assign(critical_batch_size=data["critical_batch_size"].mask(data["optimizer"].isin(bounded)))
+
+
 def rates_side_by_side_data(study: Study, sweeps: Mapping[str, SweepResult]) -> pd.DataFrame:
     """Effective learning rates over SGD's at its largest batch size, against batch size over SGD's critical one."""
     found = {THEORY: (_rates_in_theory(study), study.curve(*IN_THEORY["sgd"]))}
@@ -148,7 +168,7 @@ def _over(steps: float | None, log_unit: float) -> float | None:
 def draw_side_by_side(ax: Axes, data: pd.DataFrame, side: Side = STEPS) -> None:
     """A small picture for the theory and for each workload, all with the same axes and colours."""
     places = list(dict.fromkeys(data["place"]))
-    axes = _small_axes(ax, len(places))
+    axes = small_axes(ax, len(places))
     figure = axes[0].figure
     networks = data[data["place"] != THEORY]
     sizes = _limits((networks if len(networks) else data)["relative_batch_size"])
@@ -159,24 +179,6 @@ def draw_side_by_side(ax: Axes, data: pd.DataFrame, side: Side = STEPS) -> None:
     _draw_legend(axes)
     figure.supxlabel("batch size over the critical batch size of SGD", fontsize=10)
     figure.supylabel(side.label, fontsize=10)
-
-
-def _small_axes(ax: Axes, count: int) -> list[Axes]:
-    """In the place of one picture small ones that share their axes.
-
-    They are in two rows at most: a page has room for what is wide.
-    """
-    figure = ax.figure
-    assert isinstance(figure, Figure)
-    ax.remove()
-    columns = min(count, max(_COLUMNS, math.ceil(count / 2)))
-    rows = math.ceil(count / columns)
-    figure.set_size_inches(_SIZE[0] * columns, _SIZE[1] * rows)
-    axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel())
-    for above, unused in zip(axes[count - columns :], axes[count:], strict=False):
-        above.tick_params(labelbottom=True)
-        unused.remove()
-    return axes[:count]
 
 
 def _draw_legend(axes: Sequence[Axes]) -> None:
@@ -204,7 +206,7 @@ def _draw_place(
         small = "" if place == THEORY else marker
         ax.plot(known["relative_batch_size"], known[side.value], style, color=colour, marker=small, label=optimizer)
         if place != THEORY:
-            draw_intervals(ax, part.drop(columns="batch_size").rename(columns=_RELATIVE), colour)
+            draw_intervals(ax, part.drop(columns="batch_size").rename(columns=_RELATIVE), colour, value=side.value)
     ends = np.array(limits["relative_batch_size"])
     ax.plot(ends, ends**side.slope, ":", color="#888888", linewidth=1.0, label=side.line)
     for axis in (ax.xaxis, ax.yaxis):
@@ -216,33 +218,26 @@ def _draw_place(
 
 
 def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:
-    """The optimizers whose curves lie apart; the others are in the numbers."""
-    draw_steps(ax, data[data["optimizer"].isin(_PREDICTED)], _PREDICTED)
+    """The optimizers whose curves lie apart, what was measured of each joined; the others are in the numbers."""
+    shown = data[data["optimizer"].isin(_PREDICTED)]
+    draw_steps(ax, shown, _PREDICTED)
+    for (optimizer,), part in groups(shown.dropna(subset="measured"), "optimizer"):
+        ax.plot(part["batch_size"], part["measured"], "-", color=look_of(optimizer, _PREDICTED)[0], linewidth=0.8)
 
 
 def draw_with_and_without(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """A small picture per optimizer: its steps against batch size, dashed and hollow where it is averaged."""
     bases = list(dict.fromkeys(map(base_of, data["optimizer"])))
-    axes = _small_axes(ax, len(bases))
+    axes = small_axes(ax, len(bases))
     missed = data[data["status"] == "not_reached"]
     steps_axis(axes[0], [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
     batch_axis(axes[0], data["batch_size"])
     hold_batch_sizes(axes[0], data["batch_size"])
-    _thin_out(axes[0])
+    thin_out(axes[0])
     for small, base in zip(axes, bases, strict=True):
         _draw_pair(small, base, data[data["optimizer"].map(base_of) == base], optimizers)
     axes[0].legend(fontsize=8, frameon=False, loc="lower left")
-    figure = axes[0].figure
-    figure.supxlabel(axes[0].get_xlabel(), fontsize=10)
-    figure.supylabel(axes[0].get_ylabel(), fontsize=10)
-    axes[0].set(xlabel="", ylabel="")
-
-
-def _thin_out(ax: Axes) -> None:
-    """Every second tick of batch sizes, where a small picture has no room for all labels."""
-    ticks = ax.get_xticks().tolist()
-    if len(ticks) > _MOST_TICKS:
-        ax.xaxis.set_major_locator(FixedLocator(ticks[::2]))
+    share_labels(axes)
 
 
 def _draw_pair(ax: Axes, base: str, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
@@ -279,7 +274,7 @@ def draw_rates_apart(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str], co
     figure.set_size_inches(*_RATES_SIZE)
     for small, part in zip(figure.subplots(1, 2, sharex=True, sharey=True), parts, strict=True):
         draw_sweep_rates(small, plain, optimizers, column, part)
-        _thin_out(small)
+        thin_out(small)
         small.label_outer()
 
 
@@ -309,7 +304,21 @@ def _ratio_limits(data: pd.DataFrame) -> tuple[float, float]:
 
 
 def draw_averaging_ratio(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
-    """Ratios against batch size, one line per optimizer."""
+    """A small picture per optimizer: its ratios against batch size."""
+    names = list(dict.fromkeys(data["optimizer"]))
+    axes = small_axes(ax, len(names))
+    _ratio_axes(axes[0], data)
+    for small, name in zip(axes, names, strict=True):
+        part, (colour, _, marker) = data[data["optimizer"] == name], look_of(name, optimizers)
+        small.axhline(1.0, color="#888888", linewidth=1.0)
+        small.plot(part["batch_size"], part["ratio"], "-", color=colour, marker=marker)
+        draw_intervals(small, part, colour)
+        small.set_title(name, fontsize=10, loc="left")
+        small.grid(True)
+    share_labels(axes)
+
+
+def _ratio_axes(ax: Axes, data: pd.DataFrame) -> None:
     log_axis(ax, [*data["ratio"], 1.0], "averaged over plain steps")
     ax.set_ylim(_ratio_limits(data))
     ax.yaxis.set_major_locator(FixedLocator(_RATIOS))
@@ -317,11 +326,4 @@ def draw_averaging_ratio(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
-    ax.axhline(1.0, color="#888888", linewidth=1.0)
-    shifts = shifts_of(data)
-    lines = []
-    for (optimizer,), part in groups(data, "optimizer"):
-        colour, style, marker = look_of(optimizer, optimizers)
-        lines.append(Line(part["batch_size"] * shifts[optimizer], part["ratio"], optimizer, colour, style, marker))
-        draw_intervals(ax, part, colour, shifts[optimizer])
-    draw_lines(ax, lines)
+    thin_out(ax)

@@ -11,6 +11,7 @@ import pandas as pd
 from batchlens.report._evidence.figures import (
     RATES,
     averaging_ratio_data,
+    bounded_words,
     draw_averaging_ratio,
     draw_predicted,
     draw_rates_apart,
@@ -18,8 +19,9 @@ from batchlens.report._evidence.figures import (
     draw_with_and_without,
     rates_side_by_side_data,
     side_by_side_data,
+    without_bounds,
 )
-from batchlens.report._evidence.predictions import predicted_data
+from batchlens.report._evidence.predictions import READ_AT, doubts_words, predicted_data
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.records import PanelPlan
 from batchlens.report._sweep import figures, thresholds
@@ -34,7 +36,7 @@ _CRITICAL = (
     "Triangles: critical batch sizes by fit, where they are no bounds. Marks at one batch size are drawn side by side."
 )
 _TOO_FEW = "There are too few batch sizes for a critical one."
-_OPEN = " A bar up to the upper edge is open: a seed missed the target, and its mark is a lower bound."
+_OPEN = " An arrow: a seed missed the target, and the mark below it is a lower bound."
 
 
 def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[PanelPlan[Any], pd.DataFrame]]:
@@ -48,12 +50,17 @@ def plan_network_panels(study: Study, evidence: Evidence) -> Iterator[tuple[Pane
         plans = _plans(name, sweep, evidence.predictions.get(name, {"curves": []}), headings[name])
         shown = [_with_data(plan, sweep) for plan in plans]
         for letter, (plan, frame) in zip("abcdefghij", [pair for pair in shown if len(pair[1])], strict=False):
-            yield replace(plan, number=f"{number}{letter}"), frame
+            yield replace(plan, number=f"{number}{letter}", title=_title_of(name, plan.title)), frame
+
+
+def _title_of(sweep: str, title: str) -> str:
+    """As it is read away from its heading, in the table of contents."""
+    return f"{sweep}: {title[0].lower()}{title[1:]}"
 
 
 def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan[Any]]:
     """Theory and networks with the same axes."""
-    again = " Measured again by: make evidence INTO=again."
+    again = f"{bounded_words(sweeps)} Measured again by: make evidence INTO=again."
     return [
         PanelPlan(
             "",
@@ -83,7 +90,7 @@ def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan
 
 
 def _with_data(plan: PanelPlan[Any], source: Any) -> tuple[PanelPlan[Any], pd.DataFrame]:
-    """A figure with its numbers, and with a word on open bars where it has some."""
+    """A figure with its numbers, and with a word on arrows where it has some."""
     frame = plan.data(source)
     return replace(plan, caption=plan.caption + _OPEN * figures.has_open_bars(frame)), frame
 
@@ -111,7 +118,7 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
         "Every optimizer tuned at every batch size; geometric means over fresh seeds, with 90% intervals. Dotted: "
         f"perfect scaling. {_TOO_FEW if few else _CRITICAL}{again}",
         f"{name}-steps",
-        figures.steps_alone_data if few else figures.plain_steps_data,
+        figures.steps_alone_data if few else partial(without_bounds, figures.plain_steps_data),
         partial(figures.draw_sweep_steps, optimizers=optimizers),
         part=part,
     )
@@ -123,9 +130,9 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
             "",
             "Predicted from one run",
             "",
-            "Lines with 90% bands are predicted from one run with plain SGD (cross) and what was measured on it; stars "
-            "are what the sweep measured. Triangles: predicted critical batch sizes. SGD, momentum and K-FAC are "
-            f"drawn, others are in the numbers. Again by: make predictions SWEEP={name}.",
+            "Lines with 90% bands are predicted from one run with plain SGD and what was measured on it; stars, joined "
+            "by thin lines, are what the sweep measured. SGD, momentum and K-FAC are drawn, others are in the numbers."
+            f"{doubts_words(prediction)} {READ_AT} Again by: make predictions SWEEP={name}.",
             f"{name}-predicted",
             partial(predicted_data, prediction),
             draw_predicted,
@@ -139,7 +146,7 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
             "with its own best settings; 90% intervals. Dotted: perfect scaling. Triangles: critical batch sizes by "
             "fit, where they are no bounds." + again,
             f"{name}-averaged-steps",
-            figures.averaging_data,
+            partial(without_bounds, figures.averaging_data),
             partial(draw_with_and_without, optimizers=optimizers),
             part=part,
         ),
@@ -193,8 +200,9 @@ def _plans(name: str, sweep: SweepResult, prediction: Mapping[str, Any], part: s
             "",
             "Easier and harder targets",
             "appendix E",
-            "The same runs, other thresholds, from the easiest (light) to the hardest (dark): momentum (solid) and SGD "
-            "(dashed). Only the main target was tuned for. A gap: fewer than three seeds met it." + again,
+            "The same runs, other thresholds on the same set, from the easiest (light) to the hardest (dark). Only the "
+            "main target was tuned for. A gap: fewer than three seeds met it. Other optimizers are in the numbers."
+            + again,
             f"{name}-thresholds",
             thresholds.thresholds_data,
             thresholds.draw_thresholds,

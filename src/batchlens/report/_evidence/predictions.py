@@ -11,11 +11,18 @@ from batchlens.prediction._readings import CHOSEN_ON
 from batchlens.prediction.prediction import PredictedBatchSize
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._prediction.figures import with_doubts
 from batchlens.report._sweep.page import curve_words
 from batchlens.scaling._critical import DEFINITIONS
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import ScalingCurve
 from batchlens.sweep.results import SweepResult
+
+# Of critical batch sizes that a prediction in the evidence folder has.
+READ_AT = (
+    "Predicted critical batch sizes are read at the batch sizes of the sweep alone, beyond which they are bounds or "
+    "unknown; docs/prediction.md has them read from 4 to 8,192, and how far off they are then."
+)
 
 
 def predicted_data(document: Mapping[str, Any], sweep: SweepResult) -> pd.DataFrame:
@@ -34,12 +41,20 @@ def predicted_data(document: Mapping[str, Any], sweep: SweepResult) -> pd.DataFr
             "measured": measured.get((curve["optimizer"], point["batch_size"])),
             "run_batch_size": reference.get("batch_size"),
             "run_steps": reference.get("steps"),
+            "doubts": "; ".join(curve.get("reasons", ())),
         }
         for curve in document["curves"]
         if curve["optimizer"] in sweep.declaration.optimizers
         for found in [_critical(curve)]
         for point in curve["points"]
     )
+
+
+def doubts_words(document: Mapping[str, Any]) -> str:
+    """Which curves should not be relied on, and why, as it was said when they were predicted."""
+    doubts = [f"{curve['optimizer']}: {'; '.join(curve['reasons'])}" for curve in document["curves"]
+              if curve.get("reasons")]  # fmt: skip
+    return f" Doubtful (dash-dotted) is {'. '.join(doubts)}." if doubts else ""
 
 
 def _critical(curve: Mapping[str, Any]) -> PredictedBatchSize:
@@ -96,10 +111,10 @@ def _rows(name: str, sweep: SweepResult, document: Mapping[str, Any]) -> Iterato
     predicted = {curve["optimizer"]: _critical(curve) for curve in document["curves"]}
     critical = {curve.optimizer: curve_words(curve)[DEFINITIONS.index("fit")] for curve in sweep.measured}
     data = predicted_data(document, sweep)
-    for (optimizer,), part in groups(data, "optimizer") if len(data) else ():
+    for (optimizer, doubts), part in groups(data, "optimizer", "doubts") if len(data) else ():
         known = part.dropna(subset=["steps", "measured"])
         if len(known):
             off = math.exp(float(np.abs(np.log(known["steps"] / known["measured"])).mean()))
             held = int(known["measured"].between(known["low"], known["high"]).sum())
             told = [str(predicted[optimizer]), critical[optimizer], f"{off:.2f}", f"{held} of {len(known)}"]
-            yield [label, optimizer, *told]
+            yield [label, with_doubts(optimizer, doubts), *told]

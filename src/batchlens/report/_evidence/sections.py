@@ -10,7 +10,7 @@ from batchlens.report._evidence.beyond import beyond_rows
 from batchlens.report._evidence.contradictions import SURE, Contradiction
 from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.judging import Item, JudgedClaim, Judgement
-from batchlens.report._evidence.predictions import prediction_rows, widths_words
+from batchlens.report._evidence.predictions import READ_AT, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._evidence.repeats import repeat_rows, repeat_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
@@ -277,8 +277,8 @@ def _predictions_section(evidence: Evidence) -> Section:
     table = render_table(heading, "predictions", heads, rows) if rows else "<p>Nothing has been predicted.</p>"
     remark = (
         "One run with plain SGD at batch size 64, and what was measured on it, against tuning every optimizer at every "
-        f"batch size. {widths_words(evidence)} Only what was held out puts them to the test. docs/prediction.md has "
-        "more runs of each network."
+        f"batch size. {widths_words(evidence)} Only what was held out puts them to the test. {READ_AT} It has more "
+        "runs of each network too."
     )
     return Section("network-predictions", heading, f'{table}\n<p class="remark">{escape(remark)}</p>')
 

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from batchlens._drawing import (
+    FOREGROUND,
     Line,
     batch_axis,
     draw_critical,
@@ -14,10 +15,17 @@ from batchlens._drawing import (
     hold_batch_sizes,
     log_axis,
     look_of,
+    positive,
     steps_axis,
 )
 from batchlens.prediction.prediction import Prediction
 from batchlens.report._page.numbers import frame_of, groups
+
+# The style of lines without momentum, of which nothing is predicted.
+_DOUBTFUL = "-."
+# Where it is known, its name, its marker and how large that is in a legend.
+_MARKS = (("measured", "measured", "*", 9), ("run_steps", "the run", "x", 7),
+          ("critical_batch_size", "critical batch size", "^", 6))  # fmt: skip
 
 
 def steps_data(prediction: Prediction) -> pd.DataFrame:
@@ -34,35 +42,56 @@ def steps_data(prediction: Prediction) -> pd.DataFrame:
             "measured": None if (cell := measured.get((entry.optimizer, int(size)))) is None else cell.steps,
             "run_batch_size": prediction.reference.get("batch_size"),
             "run_steps": prediction.reference.get("steps"),
+            "doubts": "; ".join(entry.reasons),
         }
         for entry in prediction.predicted
         for size, steps, interval in zip(entry.curve.batch_sizes, entry.curve.steps, entry.curve.intervals, strict=True)
     )
 
 
+def with_doubts(optimizer: str, doubts: str) -> str:
+    """ "kfac (doubtful)" where there are some."""
+    return f"{optimizer} (doubtful)" if doubts else optimizer
+
+
 def draw_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
-    """Lines with bands; stars where measured, a cross for the run, perfect scaling dotted, critical sizes below."""
-    steps_axis(ax, [*data["steps"], *data["low"], *data["high"], *data["measured"]], written_out=True)
+    """Lines with bands, dash-dotted where doubtful; stars where measured, a cross for the run, critical sizes below.
+
+    Dotted is perfect scaling.  Less than a step is not shown.
+    """
+    shown = positive([*data["steps"], *data["low"], *data["high"], *data["measured"]])
+    steps_axis(ax, [max(steps, 1.0) for steps in shown], written_out=True)
     batch_axis(ax, data["batch_size"])
     hold_batch_sizes(ax, data["batch_size"])
     bottom, _ = ax.get_ylim()
     lines = []
-    for (optimizer,), part in groups(data, "optimizer"):
+    for (optimizer, doubts), part in groups(data, "optimizer", "doubts"):
         colour, style, marker = look_of(optimizer, optimizers)
-        lines.append(Line(part["batch_size"], part["steps"], optimizer, colour, style, marker))
+        label, style = with_doubts(optimizer, doubts), _DOUBTFUL if doubts else style
+        lines.append(Line(part["batch_size"], part["steps"], label, colour, style, marker))
         ax.fill_between(part["batch_size"], part["low"], part["high"], color=colour, alpha=0.12, linewidth=0)
         critical = part["critical_batch_size"].iloc[0]
         if not pd.isna(critical):
             draw_critical(ax, critical, bottom, colour)
         found = part[part["measured"].notna()]
         ax.plot(found["batch_size"], found["measured"], "*", markersize=11, color=colour, markeredgecolor="white")
-    ax.plot(data["run_batch_size"].iloc[:1], data["run_steps"].iloc[:1], "x", markersize=9, color="black", zorder=4)
+    ax.plot(data["run_batch_size"].iloc[:1], data["run_steps"].iloc[:1], "x", markersize=9, color=FOREGROUND, zorder=4)
     first = data[data["optimizer"] == data["optimizer"].iloc[0]]
     limits, start = ax.get_ylim(), first.iloc[0]
     sizes = np.asarray(first["batch_size"], dtype=float)
     ax.plot(sizes, start["steps"] * start["batch_size"] / sizes, ":", color="#888888", linewidth=1.0)
     ax.set_ylim(limits)
     draw_lines(ax, lines)
+    _name_marks(ax, data)
+
+
+def _name_marks(ax: Axes, data: pd.DataFrame) -> None:
+    """A legend above the picture of the marks that it has."""
+    known = [(label, marker, size) for column, label, marker, size in _MARKS if data[column].notna().any()]
+    for label, marker, size in known:
+        ax.plot([], [], marker, markersize=size, color=FOREGROUND, label=label)
+    if known:
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, frameon=False, handletextpad=0.1)
 
 
 def rates_data(prediction: Prediction) -> pd.DataFrame:

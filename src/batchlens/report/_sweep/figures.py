@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
 from batchlens._drawing import (
@@ -29,6 +30,10 @@ from batchlens.sweep.results import SweepResult
 
 # The best of n trials is drawn where the chance that it is known to reach the target is at least this.
 LIKELY = 0.9
+# From a mark upward, as a marker; of its size half is above the mark.
+_MOVE, _LINE = Path.MOVETO, Path.LINETO
+ARROW = Path([(0, 0), (0, 1), (-0.3, 0.6), (0, 1), (0.3, 0.6)], [_MOVE, _LINE, _MOVE, _LINE, _LINE])
+_ARROW_SIZE = 24.0
 
 
 def sweep_steps_data(sweep: SweepResult) -> pd.DataFrame:
@@ -87,16 +92,18 @@ def draw_sweep_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) ->
     draw_lines(ax, lines)
 
 
-def draw_intervals(ax: Axes, part: pd.DataFrame, colour: str, shift: float = 1.0) -> None:
-    """Through the points of one line, to the upper edge where there is no upper end."""
-    _, top = ax.get_ylim()
+def draw_intervals(ax: Axes, part: pd.DataFrame, colour: str, shift: float = 1.0, value: str = "steps") -> None:
+    """Through the points of one line; without an upper end up to the point, and from there an arrow."""
     for row in rows_of(part.dropna(subset="low")):
-        high = top if pd.isna(row["high"]) else row["high"]
-        ax.plot([row["batch_size"] * shift] * 2, [row["low"], high], "-", color=colour, linewidth=1.0)
+        size, is_open = row["batch_size"] * shift, pd.isna(row["high"])
+        ax.plot([size] * 2, [row["low"], row[value if is_open else "high"]], "-", color=colour, linewidth=1.0)
+        if is_open:
+            ax.plot(size, row[value], marker=ARROW, markersize=_ARROW_SIZE, fillstyle="none", color=colour)
 
 
 def has_open_bars(data: pd.DataFrame) -> bool:
-    """Whether some interval has no upper end."""
+    """Whether some interval that is drawn has no upper end."""
+    data = data[data["drawn"]] if "drawn" in data else data
     ends = [(name, name.replace("low", "high")) for name in ("low", "relative_low") if name in data]
     return any(bool((data[low].notna() & data[high].isna()).any()) for low, high in ends)
 

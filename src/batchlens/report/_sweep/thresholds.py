@@ -1,7 +1,7 @@
 """Other targets, met by the same runs: the effect of the threshold, and of the set that it is measured on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -11,21 +11,31 @@ from matplotlib.axes import Axes
 from batchlens._drawing import FOREGROUND, Line, batch_axis, draw_lines, hold_batch_sizes, look_of, steps_axis
 from batchlens.optimizers import is_averaged
 from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._page.small import share_labels, small_axes, thin_out
 from batchlens.report._sweep.figures import draw_intervals, draw_perfect_scaling, shifts_of
 from batchlens.sweep.results import SweepResult
 
-# Of the optimizers that were swept, these are drawn: all of them would hide the thresholds.
-_DRAWN = {"sgd": "--", "momentum": "-"}
+# Of the optimizers that were swept, these are drawn.
+_DRAWN = ("sgd", "momentum")
 # Of the text's colour the easiest target has this much: its line still stands out from the ground.
 _LIGHTEST = 0.5
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def thresholds_data(sweep: SweepResult) -> pd.DataFrame:
-    """Steps to every target, where a guided sweep has several on the same set."""
+    """Steps to every target, where a guided sweep has several on the same set; `drawn` are some optimizers on such."""
     data = targets_data(sweep)
-    on = [target.partition(" ")[0] for target in data["target"].unique()] if len(data) else []
-    return data if len(on) > len(set(on)) else data[:0]
+    if not len(data):
+        return data
+    sets = data["target"].map(_set_of)
+    several = data["target"].groupby(sets).transform("nunique") > 1
+    names = set(data["optimizer"]) & {*_DRAWN} or {data["optimizer"].iloc[0]}
+    return data.assign(drawn=several & data["optimizer"].isin(names)) if several.any() else data[:0]
+
+
+def _set_of(target: str) -> str:
+    """What a target is on: "train-loss 0.1" is on "train-loss"."""
+    return target.partition(" ")[0]
 
 
 def targets_data(sweep: SweepResult) -> pd.DataFrame:
@@ -58,22 +68,30 @@ def targets_data(sweep: SweepResult) -> pd.DataFrame:
 
 
 def draw_thresholds(ax: Axes, data: pd.DataFrame) -> None:
-    """Steps against batch size, from a light line for the easiest target to a dark one; momentum solid, SGD dashed."""
-    named = [name for name in dict.fromkeys(data["optimizer"]) if name in _DRAWN]
-    shown = data[data["optimizer"].isin(named or [data["optimizer"].iloc[0]]) & data["steps"].notna()]
-    steps_axis(ax, [*shown["steps"], *shown["low"], *shown["high"]], written_out=True)
-    batch_axis(ax, data["batch_size"])
-    hold_batch_sizes(ax, data["batch_size"])
-    sizes, looks = sorted(set(data["batch_size"])), looks_of_targets(easiest_first(shown))
-    labelled: set[str] = set()
-    lines = []
-    for (optimizer, target), part in groups(shown, "optimizer", "target"):
-        label = "" if target in labelled else str(target)
-        labelled.add(str(target))
-        (colour, marker), style = looks[str(target)], _DRAWN.get(optimizer, "-")
-        lines.append(Line(sizes, _steps_at(sizes, part), label, colour, style, marker))
+    """A small picture per optimizer, and per set: steps against batch size, from light, the easiest target, to dark."""
+    shown = data[data["drawn"] & data["steps"].notna()]
+    shown = shown.assign(on=shown["target"].map(_set_of))
+    parts = list(groups(shown, "on", "optimizer"))
+    axes = small_axes(ax, len(parts))
+    steps_axis(axes[0], [*shown["steps"], *shown["low"], *shown["high"]], written_out=True)
+    batch_axis(axes[0], data["batch_size"])
+    hold_batch_sizes(axes[0], data["batch_size"])
+    thin_out(axes[0])
+    sizes = sorted(set(data["batch_size"]))
+    for small, ((on, optimizer), part) in zip(axes, parts, strict=True):
+        _draw_targets(small, sizes, part, looks_of_targets(easiest_first(shown[shown["on"] == on])))
+        small.set_title(optimizer, fontsize=10, loc="left")
+    share_labels(axes)
+
+
+def _draw_targets(ax: Axes, sizes: Sequence[int], data: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> None:
+    """The hardest first, as the lines lie."""
+    for target in reversed(list(looks)):
+        part, (colour, marker) = data[data["target"] == target], looks[target]
+        ax.plot(sizes, _steps_at(sizes, part), "-", color=colour, marker=marker, label=target)
         draw_intervals(ax, part, colour)
-    draw_lines(ax, lines)
+    ax.legend(fontsize=8, frameon=False, loc="upper right")
+    ax.grid(True)
 
 
 def looks_of_targets(targets: Sequence[str]) -> dict[str, tuple[str, str]]:
