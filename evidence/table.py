@@ -53,7 +53,7 @@ def contradictions(evidence: Evidence) -> str:
             entry.claim.sentence,
             ", ".join(entry.item.optimizers),
             values_words(entry.item),
-            "" if entry.item.sureness is None else f"{entry.item.sureness:.0%}",
+            entry.item.sureness_words,
             "" if entry.again is None else entry.again.verdict,
             entry.words,
         ]

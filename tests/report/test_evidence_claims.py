@@ -29,6 +29,7 @@ from batchlens.report._evidence.formulas import FUNCTIONS, evaluate
 from batchlens.report._evidence.judging import (
     Item,
     Judgement,
+    Value,
     claim_codes,
     judge_claim,
     judge_item,
@@ -57,6 +58,7 @@ from batchlens.report._evidence.tables import (
     outside_verdict,
     outside_words,
 )
+from batchlens.report._page.records import Verdict
 from batchlens.report._sweep.figures import draw_sweep_rates, sweep_rates_data
 from batchlens.report._theory.study import Study
 from batchlens.scaling._critical import read_curves
@@ -241,14 +243,18 @@ def test_a_claim_says_on_how_many_workloads_it_holds(numbers: Numbers) -> None:
     )
     mixed = type(found)("n", "c", "p", "w", (), (*found.judgements[:1], *fails.judgements[:1]))
     assert mixed.verdict == "1 of 2"
-    assert (mixed.in_all, found.in_all) == ("1 of 2 holds, 1 fails", "holds")
+    assert [claim.in_all for claim in (mixed, found)] == [
+        "1 of 2 holds (1 surely), 1 fails (1 surely)",
+        "holds (2 of 2 surely)",
+    ]
     limited = replace(
-        mixed, judgements=tuple(replace(entry, verdict="holds with a limit") for entry in mixed.judgements)
+        mixed,
+        judgements=tuple(replace(entry, verdict="holds with a limit", sureness=0.5) for entry in mixed.judgements),
     )
-    assert limited.in_all == "holds with a limit"
+    assert limited.in_all == "holds with a limit (none of 2 surely)"
     assert (
         replace(mixed, judgements=(*limited.judgements, fails.judgements[0])).in_all
-        == "0 of 3 hold, 2 with a limit, 1 fails"
+        == "0 of 3 hold, 2 with a limit (none surely), 1 fails (1 surely)"
     )
     assert judge_claim(holds, {}).verdict == "not measured"
 
@@ -589,7 +595,50 @@ def test_networks_are_counted_as_one_number_where_all_claims_have_as_many(eviden
     assert "measured, on 0 to 1 network;" in words
     only = replace(evidence, document={**evidence.document, "claims": [CLAIMED["momentum"]]})
     assert "1 of 1 claims about training measured, on 1 network;" in summary_words(only)
-    assert re.search(r"Of their items \d+ contradict the theory", words)
+    assert re.search(r"\d+ items? contradicts? the theory", words)
+
+
+def test_items_are_counted_with_how_many_are_sure(evidence: Evidence) -> None:
+    """Counted here by hand, without learning rates."""
+    names = ("momentum", "averaging", "learning_rates")
+    found = replace(evidence, document={**evidence.document, "claims": [CLAIMED[name] for name in names]})
+    items = [item for claim in found.claims for entry in claim.measured for item in entry.items]
+    holding = [item for item in items if item.verdict == "holds"]
+    sure = [item for item in holding if item.part in ("smallest_batch", "largest_batch", "critical_batch_size")
+            and (item.sureness or 0.0) >= 0.9]  # fmt: skip
+    assert 0 < len(sure) < len(holding)
+    assert f"of their {len(items)} items {len(holding)} hold ({len(sure)} surely)" in summary_words(found)
+
+
+def test_shares_of_learning_rates_are_of_an_assumed_scatter(evidence: Evidence) -> None:
+    """They have no seeds that could make them surer."""
+    rates, averaging = (
+        next(claim for claim in evidence.claims if claim.name == name) for name in ("learning_rates", "averaging")
+    )
+    assert re.match(r"\(\d+% by an assumed scatter", rates.measured[0].notes)
+    assert "surely" not in replace(rates, judgements=(replace(rates.measured[0], sureness=1.0),)).in_all
+    assert "assumed" not in averaging.measured[0].notes
+    assert averaging.in_all.endswith("surely)")
+    rows = claims_data(evidence)
+    assert set(rows[rows["claim"] == "learning_rates"]["sureness_assumed"]) == {True}
+    assert set(rows[rows["claim"] == "averaging"]["sureness_assumed"]) == {False}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "notes"),
+    [
+        (("holds with a limit", "fails"), "(100%, 1 fails, order not seen)"),
+        (("holds with a limit", "holds"), "(100%)"),
+        (("holds with a limit", "not measured"), "(100%, 1 of 2, order not seen)"),
+        (("not measured", "not measured"), "(100%, 0 of 2)"),
+    ],
+)
+def test_an_order_that_no_ratio_shows_is_said_to_be_not_seen(verdicts: tuple[Verdict, ...], notes: str) -> None:
+    """Held with a limit, critical batch sizes may as well be the same."""
+    items = tuple(Item("p", ("kfac", "adam"), {"raised": Value(1.0, 0.9, 1.1)}, verdict) for verdict in verdicts)
+    assert Judgement("mnist", "holds with a limit", 1.0, (), items, asked=2).notes == notes
+    saved = (Item("p", ("kfac", "sgd"), {"saved": Value(0.1, 0.0, 0.2)}, "holds with a limit"),)
+    assert Judgement("mnist", "holds with a limit", 1.0, (), saved).notes == "(100%)"
 
 
 def test_a_verdict_says_how_sure_it_is_and_what_it_rests_on() -> None:
