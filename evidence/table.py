@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import fill
 
 from batchlens.report._evidence.faults import fault_rows
+from batchlens.report._evidence.order import find_pairs, order_words, ratio_rows, reversed_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.repeats import repeat_rows, repeat_words
 from batchlens.report._evidence.sections import places, summary_words, values_words
@@ -24,6 +25,17 @@ def critical(evidence: Evidence) -> str:
     """Critical batch sizes, optimizer by network."""
     notes = [fill(note, 120) for note in footnotes(evidence)]
     return "\n\n".join([_table(*critical_rows(Study.of_power_law(), evidence)), *notes])
+
+
+def order(evidence: Evidence) -> str:
+    """Which optimizers come in another order than in theory."""
+    pairs = list(find_pairs(Study.of_power_law(), evidence))
+    return f"{fill(order_words(pairs), 120)}\n\n{_table(*reversed_rows(pairs))}"
+
+
+def ratios(evidence: Evidence) -> str:
+    """Critical batch sizes over SGD's, in theory, of a quadratic like the network, and measured."""
+    return _table(*ratio_rows(Study.of_power_law(), evidence))
 
 
 def verdicts(evidence: Evidence) -> str:
@@ -79,7 +91,8 @@ def costs(evidence: Evidence) -> str:
 
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
-    function.__name__: function for function in (critical, again, verdicts, contradictions, faults, outside, costs)
+    function.__name__: function
+    for function in (critical, order, ratios, again, verdicts, contradictions, faults, outside, costs)
 }
 # Which blocks each page has.
 PAGES = {

@@ -45,6 +45,7 @@ from batchlens.report._evidence.numbers import (
     percentiles,
     rate_scatter,
 )
+from batchlens.report._evidence.order import find_pairs, order_words, ratio_rows, reversed_rows
 from batchlens.report._evidence.panels import plan_network_panels
 from batchlens.report._evidence.predictions import predicted_data, prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence, read_evidence
@@ -683,10 +684,56 @@ def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:
     heads, rows = critical_rows(study, evidence)
     assert heads[:2] == ("Optimizer", "digits")
     places = {row[0]: int(row[2].partition(" ")[0]) for row in rows}
-    assert sorted(places.values()) == list(range(1, len(rows) + 1))
+    assert list(places.values()) == list(range(1, len(rows) + 1))
     assert places["sgd+ema"] < places["sgd"] < places["momentum"] < places["kfac"]
     assert {row[0] for row in rows} == set(evidence.measured["digits"].declaration.optimizers)
     assert set(claims_data(evidence)["claim"]) < {claim["name"] for claim in CLAIMS["claims"]}
+
+
+def test_critical_batch_sizes_stand_with_how_many_times_sgds_they_are(evidence: Evidence, study: Study) -> None:
+    curves = evidence.measured["digits"].curves()
+    fits = {name: curve.critical_batch_size("fit").value or math.nan for name, curve in curves.items()}
+    words = {row[0]: row[1] for row in critical_rows(study, evidence)[1]}
+    ratio = float(f"{fits['momentum'] / fits['sgd']:.2g}")
+    assert words["momentum"].endswith(f"), {ratio:g} times")
+    assert words["sgd"].endswith(")")
+
+
+def test_pairs_in_another_order_than_in_theory_are_found(
+    study: Study, evidence: Evidence, sweep: bl.SweepResult
+) -> None:
+    """On digits averaged momentum has a larger critical batch size than Adam without, by more than seeds scatter."""
+    swept = replace(evidence, sweeps=(replace(evidence.sweeps[0], result=sweep), *evidence.sweeps[1:]))
+    pairs = list(find_pairs(study, swept))
+    reversed_ = {(pair.larger, pair.smaller): pair for pair in pairs if pair.is_reversed}
+    fits = {name: curve.critical_batch_size("fit").value or math.nan for name, curve in sweep.curves().items()}
+    assert ("adam_no_momentum", "momentum+ema") in reversed_
+    assert all(fits[larger] < fits[smaller] for larger, smaller in reversed_)
+    assert all(pair.theory >= 1.25 for pair in pairs)
+    assert not {(pair.smaller, pair.larger) for pair in pairs} & {(pair.larger, pair.smaller) for pair in pairs}
+    told = re.match(r"Of (\d+) pairs .*, (\d+) come in its order on networks, and (\d+) in", order_words(pairs))
+    assert told
+    assert int(told[1]) == int(told[2]) + int(told[3]) == len(pairs)
+    assert len(reversed_rows(pairs)[1]) == len(reversed_) <= int(told[3])
+    pair = reversed_["adam_no_momentum", "momentum+ema"]
+    assert pair._replace(again=pair.found).is_reversed
+    assert not pair._replace(again=replace(pair.found, verdict="holds")).is_reversed
+    assert not pair._replace(found=replace(pair.found, sureness=0.8)).is_reversed
+
+
+def test_ratios_of_the_paper_of_a_quadratic_like_the_network_and_measured(evidence: Evidence, study: Study) -> None:
+    curves = {
+        optimizer: [{"batch_size": size, "steps": 100.0 * (1 + critical / size)} for size in (8, 64, 512)]
+        for optimizer, critical in (("sgd", 20.0), ("momentum", 60.0))
+    }
+    document = {"curves": [{"optimizer": name, "points": points} for name, points in curves.items()]}
+    heads, rows = ratio_rows(study, replace(evidence, predictions={"digits": document}))
+    (row,) = rows
+    assert len(heads) == len(row)
+    assert (row[:2], row[3]) == (["digits", "momentum"], "3 times")
+    refused = ratio_rows(study, replace(evidence, predictions={"digits": {"curves": []}}))[1]
+    assert {row[3] for row in refused} == {"refused"}
+    assert ratio_rows(study, evidence)[1] == []
 
 
 def test_a_critical_batch_size_of_a_short_search_has_a_footnote(evidence: Evidence, study: Study) -> None:
@@ -694,7 +741,7 @@ def test_a_critical_batch_size_of_a_short_search_has_a_footnote(evidence: Eviden
     noted = replace(evidence, footnotes=tuple(notes))
     assert footnotes(noted) == ["† digits, kfac: nine trials."]
     found = {row[0]: row[1] for row in critical_rows(study, noted)[1]}
-    assert [name for name, words in found.items() if words.endswith(") †")] == ["kfac"]
+    assert [name for name, words in found.items() if words.endswith(" times †")] == ["kfac"]
     assert footnotes(evidence) == []
 
 

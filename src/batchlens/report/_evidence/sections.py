@@ -9,6 +9,7 @@ import pandas as pd
 from batchlens.report._evidence.contradictions import Contradiction
 from batchlens.report._evidence.faults import fault_rows
 from batchlens.report._evidence.judging import SURE, Item, JudgedClaim, Judgement, count_words
+from batchlens.report._evidence.order import find_pairs, order_words, ratio_rows, reversed_rows
 from batchlens.report._evidence.predictions import prediction_rows, widths_words
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._evidence.repeats import repeat_rows, repeat_words
@@ -250,13 +251,25 @@ def _critical_section(study: Study, evidence: Evidence) -> Section:
     heads, rows = critical_rows(study, evidence)
     table = render_table("Critical batch size on networks", "critical words", heads, rows)
     remark = (
-        "B_crit of steps = S_min (1 + B_crit / B), with the 95% interval that the scatter of fresh seeds gives. In "
-        "theory Adam is preconditioning with power 0.5 and K-FAC with 0.75; its order is what counts there, as the "
-        "ratios depend on how many coordinates there are and on the target."
+        "B_crit of steps = S_min (1 + B_crit / B), with the 95% interval that the scatter of fresh seeds gives, and "
+        "how many times SGD's it is. In theory Adam is preconditioning with power 0.5 and K-FAC with 0.75. Its ratios "
+        "are those of the paper's problem: they depend on how many coordinates there are and on the target."
     )
     remark = " ".join([remark, *footnotes(evidence)])
     return Section(
-        "network-critical", "Critical batch size on networks", f'{table}\n<p class="remark">{escape(remark)}</p>'
+        "network-critical",
+        "Critical batch size on networks",
+        f'{table}\n<p class="remark">{escape(remark)}</p>\n{_order(study, evidence)}',
+    )
+
+
+def _order(study: Study, evidence: Evidence) -> str:
+    """Which optimizers come in another order than in theory, and how much smaller than there ratios are."""
+    pairs = list(find_pairs(study, evidence))
+    tables = {"In another order than in theory": reversed_rows(pairs), "Over SGD's": ratio_rows(study, evidence)}
+    shown = {label: render_table(label, "order", heads, rows) for label, (heads, rows) in tables.items() if rows}
+    return "\n".join(
+        [f"<p>{escape(order_words(pairs))}</p>", *(f"<h3>{label}</h3>\n{table}" for label, table in shown.items())]
     )
 
 

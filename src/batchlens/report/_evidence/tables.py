@@ -1,6 +1,6 @@
 """Tables of networks: critical batch sizes beside the theory's, and what the sweeps cost and saved."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from batchlens.optimizers import averaged, base_of, is_averaged
@@ -9,14 +9,19 @@ from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.records import NOT_MEASURED, Verdict
 from batchlens.report._sweep.page import curve_words
 from batchlens.report._theory.study import Study
-from batchlens.scaling._critical import DEFINITIONS
+from batchlens.scaling._critical import DEFINITIONS, Relation
 from batchlens.scaling._intervals import Interval
-from batchlens.sweep._curves import MeasuredCell
+from batchlens.scaling.curve import CriticalBatchSize
+from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
 from batchlens.sweep.results import SweepResult
 
 _SIGNS = "†‡§¶"
 # Any curve fits two points: they bound a critical batch size, and do not measure it.
 _LEAST_SIZES = 3
+# On which side of a bound something lies, how that is said, and what missed seeds make of a critical batch size.
+_SIDES = {">=": 1, "=": 0, "<=": -1, "unknown": 0}
+_BOUNDS = {1: "at least ", 0: "", -1: "at most "}
+_RELATIONS: dict[str, Relation] = {"at least ": ">=", "at most ": "<="}
 # What the theory shows beside each optimizer: a family, and the power nearest to what the optimizer achieves.
 IN_THEORY = {
     "sgd": ("sgd", 0.0),
@@ -39,35 +44,86 @@ _WORDS = {
 
 
 def critical_rows(study: Study, evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
-    """Critical batch sizes by "fit": heads, and a row per optimizer with an entry per measured sweep."""
+    """Critical batch sizes by "fit", and over SGD's: heads, and a row per optimizer, by its place in theory."""
     measured = _with_repeats(evidence)
     optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
     signs = {where: f" {sign}" for where, (sign, _) in _signed(evidence).items()}
     found = {
-        (name, curve.optimizer): f"{words}{signs.get((name, curve.optimizer), '')}"
+        (name, optimizer): f"{words}{signs.get((name, optimizer), '')}"
         for name, sweep in measured.items()
-        for curve, words in zip(sweep.measured, _critical_words(sweep), strict=True)
+        for optimizer, words in _critical_words(sweep).items()
     }
-    theory = {name: ratio for name in optimizers if (ratio := _theory_ratio(study, name))}
+    theory = {name: ratio for name in optimizers if (ratio := theory_ratio(study, name))}
     order = sorted(theory, key=theory.__getitem__)
     rows = [
         [
             optimizer,
             *(found.get((name, optimizer), "") for name in measured),
-            f"{order.index(optimizer) + 1} ({float(f'{theory[optimizer]:.2g}'):g})" if optimizer in theory else "",
+            f"{order.index(optimizer) + 1} ({times_words(theory[optimizer])})" if optimizer in theory else "",
             _WORDS.get(optimizer, ""),
         ]
-        for optimizer in optimizers
+        for optimizer in (*order, *(name for name in optimizers if name not in theory))
     ]
-    return ("Optimizer", *measured, "Place in theory (over SGD's)", "The paper on networks"), rows
+    return ("Optimizer", *measured, "Place in theory", "The paper on networks"), rows
 
 
-def _critical_words(sweep: SweepResult) -> Iterator[str]:
-    """ "657 (310 to 1,200)", by optimizer; a bound where seeds that missed their target make it one."""
-    place, numbers = DEFINITIONS.index("fit"), Numbers(sweep, 0)
+def _critical_words(sweep: SweepResult) -> dict[str, str]:
+    """ "657 (310 to 1,200), 2.8 times", by optimizer; a bound where seeds that missed their target make it one."""
+    place, ratios = DEFINITIONS.index("fit"), measured_ratios(sweep)
+    numbers = Numbers(sweep, 0)
+    words = {}
     for curve in sweep.measured:
-        is_value = curve.estimates[place].critical_batch_size.relation == "="
-        yield f"{bound_of_misses(numbers, curve.optimizer) if is_value else ''}{curve_words(curve)[place]}"
+        missed = _missed_words(curve, numbers)
+        told = f"{missed}{curve_words(curve)[place]}", ratios.get(curve.optimizer, "")
+        words[curve.optimizer] = ", ".join(filter(None, told))
+    return words
+
+
+def measured_ratios(sweep: SweepResult) -> dict[str, str]:
+    """Of every optimizer but plain SGD, how many times SGD's its critical batch size is, in words."""
+    numbers = Numbers(sweep, 0)
+    return ratios_to_sgd({curve.optimizer: _with_misses(curve, numbers) for curve in sweep.measured})
+
+
+def _with_misses(curve: MeasuredCurve, numbers: Numbers) -> CriticalBatchSize:
+    found = curve.estimates[DEFINITIONS.index("fit")].critical_batch_size
+    missed = _missed_words(curve, numbers)
+    return found._replace(relation=_RELATIONS[missed]) if missed else found
+
+
+def _missed_words(curve: MeasuredCurve, numbers: Numbers) -> str:
+    """ "at most " or "at least " where missed seeds make a bound of what is none by itself."""
+    is_value = curve.estimates[DEFINITIONS.index("fit")].critical_batch_size.relation == "="
+    return bound_of_misses(numbers, curve.optimizer) if is_value else ""
+
+
+def ratios_to_sgd(found: Mapping[str, CriticalBatchSize]) -> dict[str, str]:
+    """The same of critical batch sizes by optimizer; nothing where that of SGD is not known.
+
+    >>> sgd, kfac = CriticalBatchSize(32.0, "<=", "fit"), CriticalBatchSize(256.0, ">=", "fit")
+    >>> ratios_to_sgd({"sgd": sgd, "momentum": kfac._replace(value=100.0, relation="="), "kfac": kfac})
+    {'momentum': 'at least 3.1 times', 'kfac': 'at least 8 times'}
+    >>> ratios_to_sgd({"sgd": sgd, "sgd+ema": sgd})
+    {'sgd+ema': ''}
+    """
+    base = found.get("sgd")
+    return {} if base is None else {name: _ratio_words(own, base) for name, own in found.items() if name != "sgd"}
+
+
+def _ratio_words(own: CriticalBatchSize, base: CriticalBatchSize) -> str:
+    """Nothing where both are bounds on the same side: then the ratio may be anything."""
+    sides = {_SIDES[own.relation], -_SIDES[base.relation]} - {0}
+    if own.value is None or base.value is None or len(sides) > 1:
+        return ""
+    return f"{_BOUNDS[sum(sides)]}{times_words(own.value / base.value)}"
+
+
+def times_words(ratio: float) -> str:
+    """
+    >>> times_words(264.2), times_words(0.1317)
+    ('260 times', '0.13 times')
+    """
+    return f"{float(f'{ratio:.2g}'):g} times"
 
 
 def footnotes(evidence: Evidence) -> list[str]:
@@ -83,18 +139,23 @@ def _signed(evidence: Evidence) -> dict[tuple[str, str], tuple[str, str]]:
     }
 
 
+def critical_sweeps(evidence: Evidence) -> dict[str, SweepResult]:
+    """Every sweep with enough batch sizes, by name; without repeats."""
+    measured = evidence.measured
+    return {name: sweep for name, sweep in measured.items() if len(sweep.declaration.batch_sizes) >= _LEAST_SIZES}
+
+
 def _with_repeats(evidence: Evidence) -> dict[str, SweepResult]:
-    """Every sweep with enough batch sizes, each followed by the one that repeats it."""
+    """The same, each followed by the one that repeats it."""
     found = {}
-    for name, sweep in evidence.measured.items():
-        if len(sweep.declaration.batch_sizes) >= _LEAST_SIZES:
-            found[name] = sweep
-            if name in evidence.repeats:
-                found[f"{name}, again"] = evidence.repeats[name]
+    for name, sweep in critical_sweeps(evidence).items():
+        found[name] = sweep
+        if name in evidence.repeats:
+            found[f"{name}, again"] = evidence.repeats[name]
     return found
 
 
-def _theory_ratio(study: Study, optimizer: str) -> float | None:
+def theory_ratio(study: Study, optimizer: str) -> float | None:
     """How many times as large as plain SGD's it is in theory."""
     if base_of(optimizer) not in IN_THEORY:
         return None
