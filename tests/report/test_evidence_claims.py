@@ -55,6 +55,7 @@ from batchlens.report._evidence.tables import (
     cost_rows,
     critical_rows,
     footnotes,
+    hours_of,
     outside_rows,
     outside_verdict,
     outside_words,
@@ -666,8 +667,21 @@ def test_averaging_in_the_same_runs_saves_a_search(evidence: Evidence) -> None:
             if (other.result.cell.optimizer, other.batch_size) == (own, cell.batch_size):
                 shared += sum(trial.steps_taken for trial in cell.result.members)
                 shared -= sum(trial.steps_taken for trial in other.result.members)
-    assert rows[0][heads.index("Steps saved by averaging in the same runs")] == f"{shared / (sweep.steps + shared):.0%}"
+    share, _, hours = rows[0][heads.index("Saved by averaging in the same runs")].partition(", ")
+    assert share == f"{shared / (sweep.steps + shared):.0%}"
+    assert hours.endswith(" core-hours")
     assert shared
+
+
+def test_steps_saved_are_told_in_hours_at_the_pace_of_their_cells(sweep: bl.SweepResult) -> None:
+    """As many steps as a cell took again take as long again."""
+    small, large = (next(cell for cell in sweep.cells if cell.result.cell == ("sgd", size)) for size in (8, 1024))
+    runs = {cell.batch_size: [*cell.result.members, *cell.result.repeats] for cell in (small, large)}
+    taken = {("sgd", size): sum(trial.steps_taken for trial in found) for size, found in runs.items()}
+    seconds = {size: sum(trial.seconds for trial in found) for size, found in runs.items()}
+    assert hours_of(sweep, taken) == pytest.approx(sum(seconds.values()) / 3600)
+    doubled = {("sgd", 8): 2 * taken["sgd", 8]}
+    assert hours_of(sweep, doubled) == pytest.approx(2 * seconds[8] / 3600)
 
 
 def test_tables_show_what_was_not_run(evidence: Evidence, study: Study) -> None:

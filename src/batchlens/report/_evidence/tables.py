@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._evidence.numbers import Numbers, bound_of_misses
+from batchlens.report._evidence.numbers import Numbers, Place, bound_of_misses
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.records import NOT_MEASURED, Verdict
 from batchlens.report._sweep.page import curve_words
@@ -13,6 +13,7 @@ from batchlens.scaling._critical import DEFINITIONS, Relation
 from batchlens.scaling._intervals import Interval
 from batchlens.scaling.curve import CriticalBatchSize
 from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
+from batchlens.sweep._trial import Trial
 from batchlens.sweep.results import SweepResult
 
 _SIGNS = "†‡§¶"
@@ -45,7 +46,7 @@ _WORDS = {
 
 def critical_rows(study: Study, evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
     """Critical batch sizes by "fit", and over SGD's: heads, and a row per optimizer, by its place in theory."""
-    measured = _with_repeats(evidence)
+    measured = with_repeats(evidence)
     optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
     signs = {where: f" {sign}" for where, (sign, _) in _signed(evidence).items()}
     found = {
@@ -81,8 +82,13 @@ def _critical_words(sweep: SweepResult) -> dict[str, str]:
 
 def measured_ratios(sweep: SweepResult) -> dict[str, str]:
     """Of every optimizer but plain SGD, how many times SGD's its critical batch size is, in words."""
+    return ratios_to_sgd(measured_critical(sweep))
+
+
+def measured_critical(sweep: SweepResult) -> dict[str, CriticalBatchSize]:
+    """By "fit", by optimizer; a bound where seeds that missed their target make it one."""
     numbers = Numbers(sweep, 0)
-    return ratios_to_sgd({curve.optimizer: _with_misses(curve, numbers) for curve in sweep.measured})
+    return {curve.optimizer: _with_misses(curve, numbers) for curve in sweep.measured}
 
 
 def _with_misses(curve: MeasuredCurve, numbers: Numbers) -> CriticalBatchSize:
@@ -107,11 +113,11 @@ def ratios_to_sgd(found: Mapping[str, CriticalBatchSize]) -> dict[str, str]:
     {'sgd+ema': ''}
     """
     base = found.get("sgd")
-    return {} if base is None else {name: _ratio_words(own, base) for name, own in found.items() if name != "sgd"}
+    return {} if base is None else {name: ratio_words(own, base) for name, own in found.items() if name != "sgd"}
 
 
-def _ratio_words(own: CriticalBatchSize, base: CriticalBatchSize) -> str:
-    """Nothing where both are bounds on the same side: then the ratio may be anything."""
+def ratio_words(own: CriticalBatchSize, base: CriticalBatchSize) -> str:
+    """How many times the other one; nothing where both are bounds on the same side: then it may be anything."""
     sides = {_SIDES[own.relation], -_SIDES[base.relation]} - {0}
     if own.value is None or base.value is None or len(sides) > 1:
         return ""
@@ -145,7 +151,7 @@ def critical_sweeps(evidence: Evidence) -> dict[str, SweepResult]:
     return {name: sweep for name, sweep in measured.items() if len(sweep.declaration.batch_sizes) >= _LEAST_SIZES}
 
 
-def _with_repeats(evidence: Evidence) -> dict[str, SweepResult]:
+def with_repeats(evidence: Evidence) -> dict[str, SweepResult]:
     """The same, each followed by the one that repeats it."""
     found = {}
     for name, sweep in critical_sweeps(evidence).items():
@@ -258,12 +264,12 @@ def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
                 "" if result is None else f"{result.ended:,}",
                 f"{sweep.core_hours:g}",
                 "" if result is None else f"{result.seconds / 3600:.2f}",
-                "" if result is None else f"{_share(result.steps_saved, result):.0%}",
+                "" if result is None else _saved_words(result, _steps_raced(result)),
                 _averaging_words(result),
                 _verified_words(evidence.verified.get(sweep.name), result),
             ]
         )
-    saved = ("Steps saved by racing, at most", "Steps saved by averaging in the same runs")
+    saved = ("Saved by racing, at most", "Saved by averaging in the same runs")
     heads = ("Sweep", "State", "Runs", "Core-hours expected", "Core-hours spent", *saved, "Runs repeated")
     return heads, rows
 
@@ -284,20 +290,43 @@ def _averaging_words(result: SweepResult | None) -> str:
     """What averaging in the same runs saved, where a sweep has averages."""
     if result is None or not any(map(is_averaged, result.declaration.optimizers)):
         return ""
-    return f"{_share(_steps_shared(result), result):.0%}"
+    return _saved_words(result, _steps_shared(result))
 
 
-def _share(saved: int, sweep: SweepResult) -> float:
-    return saved / (sweep.steps + saved) if saved else 0.0
+def _saved_words(sweep: SweepResult, saved: Mapping[Place, int]) -> str:
+    """ "82%, 3.9 core-hours": a share of all steps with those saved, and their time at the pace of their own cells."""
+    steps = sum(saved.values())
+    share = steps / (sweep.steps + steps) if steps else 0.0
+    return f"{share:.0%}, {hours_of(sweep, saved):.2g} core-hours"
 
 
-def _steps_shared(sweep: SweepResult) -> int:
+def hours_of(sweep: SweepResult, steps: Mapping[Place, int]) -> float:
+    """How long further steps of cells would take at the pace of the runs there, or of all where a cell has none."""
+    taken = {_place(cell): [*cell.result.members, *cell.result.repeats] for cell in sweep.cells}
+    pace = {place: _seconds_per_step(trials) for place, trials in taken.items()}
+    usual = _seconds_per_step([trial for trials in taken.values() for trial in trials]) or 0.0
+    return sum(count * (pace[place] or usual) for place, count in steps.items()) / 3600
+
+
+def _seconds_per_step(trials: Sequence[Trial]) -> float | None:
+    steps = sum(trial.steps_taken for trial in trials)
+    return sum(trial.seconds for trial in trials) / steps if steps else None
+
+
+def _steps_raced(sweep: SweepResult) -> dict[Place, int]:
+    """What was left of the budgets of runs that were given up, by cell."""
+    return {_place(cell): cell.result.steps_saved for cell in sweep.cells}
+
+
+def _steps_shared(sweep: SweepResult) -> dict[Place, int]:
     """Of searches that would have been run again for averaged weights, less what was run for those alone."""
-    searched = {
-        (cell.result.cell.optimizer, cell.batch_size): sum(trial.steps_taken for trial in cell.result.members)
-        for cell in sweep.cells
+    searched = {_place(cell): sum(trial.steps_taken for trial in cell.result.members) for cell in sweep.cells}
+    return {
+        (base_of(name), size): max(searched[base_of(name), size] - own, 0)
+        for (name, size), own in searched.items()
+        if is_averaged(name) and (base_of(name), size) in searched
     }
-    again = [
-        (searched.get((base_of(name), size), 0), own) for (name, size), own in searched.items() if is_averaged(name)
-    ]
-    return sum(max(plain - own, 0) for plain, own in again)
+
+
+def _place(cell: MeasuredCell) -> Place:
+    return cell.result.cell.optimizer, cell.batch_size
