@@ -18,6 +18,7 @@ from batchlens.report._evidence.repeats import repeat_rows, repeat_words
 from batchlens.report._evidence.sections import places, summary_words, values_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
 from batchlens.report._theory.study import Study
+from evidence.extent import reach_rows, size_rows
 from evidence.run import HERE
 
 
@@ -36,6 +37,16 @@ def order(evidence: Evidence) -> str:
 def ratios(evidence: Evidence) -> str:
     """Critical batch sizes over SGD's, in theory, of a quadratic like the network, and measured."""
     return _table(*ratio_rows(Study.of_power_law(), evidence))
+
+
+def sizes(evidence: Evidence) -> str:
+    """How small networks, data and targets are."""
+    return _table(*size_rows(evidence))
+
+
+def reach(evidence: Evidence) -> str:
+    """How much of perfect scaling, less and none the batch sizes show."""
+    return _table(*reach_rows(evidence))
 
 
 def verdicts(evidence: Evidence) -> str:
@@ -92,7 +103,7 @@ def costs(evidence: Evidence) -> str:
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
     function.__name__: function
-    for function in (critical, order, ratios, again, verdicts, contradictions, faults, outside, costs)
+    for function in (sizes, critical, order, ratios, again, reach, verdicts, contradictions, faults, outside, costs)
 }
 # Which blocks each page has.
 PAGES = {
