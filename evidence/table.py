@@ -13,11 +13,13 @@ from textwrap import fill
 
 from batchlens.report._evidence.beyond import beyond_rows
 from batchlens.report._evidence.faults import fault_rows
+from batchlens.report._evidence.order import find_pairs, order_words, ratio_rows, reversed_rows
 from batchlens.report._evidence.reading import Evidence, read_evidence
 from batchlens.report._evidence.repeats import repeat_rows, repeat_words
 from batchlens.report._evidence.sections import places, summary_words, values_words
 from batchlens.report._evidence.tables import cost_rows, critical_rows, footnotes, outside_rows, outside_words
 from batchlens.report._theory.study import Study
+from evidence.extent import reach_rows, size_rows
 from evidence.run import HERE
 
 
@@ -25,6 +27,27 @@ def critical(evidence: Evidence) -> str:
     """Critical batch sizes, optimizer by network."""
     notes = [fill(note, 120) for note in footnotes(evidence)]
     return "\n\n".join([_table(*critical_rows(Study.of_power_law(), evidence)), *notes])
+
+
+def order(evidence: Evidence) -> str:
+    """Which optimizers come in another order than in theory."""
+    pairs = list(find_pairs(Study.of_power_law(), evidence))
+    return f"{fill(order_words(pairs), 120)}\n\n{_table(*reversed_rows(pairs))}"
+
+
+def ratios(evidence: Evidence) -> str:
+    """Critical batch sizes over SGD's, in theory, of a quadratic like the network, and measured."""
+    return _table(*ratio_rows(Study.of_power_law(), evidence))
+
+
+def sizes(evidence: Evidence) -> str:
+    """How small networks, data and targets are."""
+    return _table(*size_rows(evidence))
+
+
+def reach(evidence: Evidence) -> str:
+    """How much of perfect scaling, less and none the batch sizes show."""
+    return _table(*reach_rows(evidence))
 
 
 def verdicts(evidence: Evidence) -> str:
@@ -54,7 +77,7 @@ def contradictions(evidence: Evidence) -> str:
             entry.claim.sentence,
             ", ".join(entry.item.optimizers),
             values_words(entry.item),
-            "" if entry.item.sureness is None else f"{entry.item.sureness:.0%}",
+            entry.item.sureness_words,
             "" if entry.again is None else entry.again.verdict,
             entry.words,
         ]
@@ -84,7 +107,9 @@ def costs(evidence: Evidence) -> str:
     return _table(*cost_rows(evidence))
 
 
-_ALL = (critical, again, verdicts, contradictions, beyond, faults, outside, costs)
+_ALL = (
+    sizes, critical, order, ratios, again, reach, verdicts, contradictions, beyond, faults, outside, costs,
+)  # fmt: skip
 BLOCKS: dict[str, Callable[[Evidence], str]] = {function.__name__: function for function in _ALL}
 # Which blocks each page has.
 PAGES = {

@@ -7,13 +7,11 @@ on a sweep that repeats it.  What else is known stands in remarks.toml.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from batchlens.report._evidence.judging import Item, JudgedClaim, judge_item
+from batchlens.report._evidence.judging import SURE, Item, JudgedClaim, judge_item, rests_on_rates
 from batchlens.report._evidence.numbers import Numbers
 from batchlens.sweep.results import SweepResult
 
 _FAILS = "fails"
-# In fewer resamples than this it may as well be luck.
-SURE = 0.9
 
 
 class Contradiction(NamedTuple):
@@ -70,7 +68,7 @@ def _tests(claim: JudgedClaim, item: Item, again: Item | None, sweep: SweepResul
     (part,) = (part for part in claim.parts if part["name"] == item.part)
     formulas = " ".join(part["quantities"].values())
     if item.sureness is not None:
-        what = "Choice of rates, as it is taken to scatter" if "rate" in formulas else "Seeds"
+        what = "Choice of rates, as it is taken to scatter" if rests_on_rates(part) else "Seeds"
         yield f"{what}: it fails in {item.sureness:.0%} of resamples"
     if again is not None:
         yield f"Search and seeds again: it {_words(again)}"

@@ -42,6 +42,15 @@ def evaluate(formula: str, names: Mapping[str, Any]) -> Any:
         return _value(ast.parse(formula, mode="eval").body, names)
 
 
+def names_in(formula: str) -> set[str]:
+    """What a formula speaks of.
+
+    >>> sorted(names_in("slope(rate, o, every) / 2"))
+    ['every', 'o', 'rate', 'slope']
+    """
+    return {node.id for node in ast.walk(ast.parse(formula, mode="eval")) if isinstance(node, ast.Name)}
+
+
 def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=int() | float() as number):

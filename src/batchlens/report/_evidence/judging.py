@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from batchlens._arrays import FloatArray
-from batchlens.report._evidence.formulas import evaluate
+from batchlens.report._evidence.formulas import evaluate, names_in
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
 from batchlens.report._page.records import NOT_MEASURED, Verdict
 
+# A verdict of fewer resamples than this may as well be luck.
+SURE = 0.9
 Codes = npt.NDArray[np.int64]  # of verdicts, one per draw of the seeds
 _VERDICTS: dict[int, Verdict] = {2: "holds", 1: "holds with a limit", 0: "fails", -1: NOT_MEASURED}
 _HOLDS, _LIMIT, _FAILS, _UNKNOWN = _VERDICTS
@@ -46,6 +48,18 @@ class Item:
     cells: tuple[tuple[str, int], ...] = ()
     sureness: float | None = None  # share of resamples that come to the same verdict
     warnings: tuple[str, ...] = ()  # of the searches behind its cells
+    assumed: bool = False  # whether these are of a scatter that was assumed, not of the fresh seeds
+
+    @property
+    def is_order_seen(self) -> bool | None:
+        """Whether a critical batch size is told from the one below it; None where it compares none."""
+        compares = "raised" in self.values and self.verdict != NOT_MEASURED
+        return self.verdict == "holds" if compares else None
+
+    @property
+    def sureness_words(self) -> str:
+        """ "97%", and what of, where that is not the fresh seeds."""
+        return "" if self.sureness is None else _share_words(self.sureness, self.assumed)
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,17 @@ class Judgement:
     asked: int = 1  # how many items the claim has, of whatever optimizers
 
     @property
+    def assumed(self) -> bool:
+        """Whether these are resamples of a scatter that was assumed, not of the fresh seeds."""
+        return any(item.assumed for item in self.items)
+
+    @property
+    def is_order_seen(self) -> bool:
+        """Whether some critical batch size is told from the one below it, where the claim compares any."""
+        seen = [item.is_order_seen for item in self.items if item.is_order_seen is not None]
+        return not seen or any(seen)
+
+    @property
     def measured(self) -> int:
         """How many of them it rests on."""
         return sum(item.verdict != NOT_MEASURED for item in self.items)
@@ -69,13 +94,15 @@ class Judgement:
         """How sure it is, without which seeds it would be another one, and what it rests on; in brackets."""
         if self.sureness is None:
             return ""
-        notes = [f"{self.sureness:.0%}"]
+        notes = [_share_words(self.sureness, self.assumed)]
         if self.fragile:
             notes.append(f"not without seed {' or '.join(map(str, self.fragile))}")
         if self.measured != self.asked:
             notes.append(f"{self.measured} of {self.asked}")
         if failing := sum(item.verdict == "fails" for item in self.items):
             notes.append(f"{failing} fail{'s' * (failing == 1)}")
+        if not self.is_order_seen:
+            notes.append("order not seen")
         return f"({', '.join(notes)})"
 
     @property
@@ -110,16 +137,11 @@ class JudgedClaim:
 
     @property
     def in_all(self) -> str:
-        """The same in words: "0 of 4 hold, 3 with a limit, 1 fails"."""
-        found = [entry.verdict for entry in self.measured]
-        if len(set(found)) < 2:
-            return self.verdict
-        limited, failing = found.count("holds with a limit"), found.count("fails")
-        holding = found.count("holds")
-        counts = [f"{holding} of {len(found)} hold{'s' * (holding == 1)}"]
-        counts += [f"{limited} with a limit"] if limited else []
-        counts += [f"{failing} fail{'s' * (failing == 1)}"] if failing else []
-        return ", ".join(counts)
+        """The same in words: "0 of 4 hold, 3 with a limit (1 surely), 1 fails (none surely)"."""
+        found = self.measured
+        if len({entry.verdict for entry in found}) < 2:
+            return f"{self.verdict}{surely_words(found, f' of {len(found)}')}"
+        return count_words(found, f" of {len(found)}")
 
     @property
     def words(self) -> str:
@@ -140,6 +162,32 @@ class JudgedClaim:
             "workloads": [asdict(entry) for entry in self.judgements],
             "again": [asdict(entry) for entry in self.again],
         }
+
+
+def count_words(found: Sequence[Item | Judgement], among: str = "") -> str:
+    """ "14 hold (6 surely), 3 with a limit (none surely), 1 fails (none surely)"."""
+    holding, limited, failing = (
+        [entry for entry in found if entry.verdict == verdict] for verdict in ("holds", "holds with a limit", "fails")
+    )
+    counts = [f"{len(holding)}{among} hold{'s' * (len(holding) == 1)}{surely_words(holding)}"]
+    counts += [f"{len(limited)} with a limit{surely_words(limited)}"] if limited else []
+    counts += [f"{len(failing)} fail{'s' * (len(failing) == 1)}{surely_words(failing)}"] if failing else []
+    return ", ".join(counts)
+
+
+def surely_words(found: Sequence[Item | Judgement], among: str = "") -> str:
+    """ " (2 surely)": how many of them most resamples of the seeds come to; nothing where none has such resamples.
+
+    >>> sure, unsure = (Judgement("digits", "holds", share, (), ()) for share in (0.95, 0.5))
+    >>> surely_words([sure, unsure]), surely_words([unsure], " of 1"), surely_words([])
+    (' (1 surely)', ' (none of 1 surely)', '')
+    """
+    shares = [entry.sureness for entry in found if entry.sureness is not None and not entry.assumed]
+    return f" ({sum(share >= SURE for share in shares) or 'none'}{among} surely)" if shares else ""
+
+
+def _share_words(share: float, assumed: bool) -> str:
+    return f"{share:.0%}{' by an assumed scatter' * assumed}"
 
 
 def judge_claim(
@@ -214,8 +262,13 @@ def judge_item(part: Mapping[str, Any], item: Mapping[str, str], numbers: Number
     reason = words if codes[0] == _UNKNOWN else noted
     cells = tuple(sorted(numbers.used))
     verdict, sureness = _VERDICTS[int(codes[0])], _sureness(codes, numbers.seeds)
-    warnings = tuple(numbers.warnings())
-    return Item(part["name"], optimizers, values, verdict, reason, cells, sureness, warnings), codes
+    warnings, assumed = tuple(numbers.warnings()), rests_on_rates(part)
+    return Item(part["name"], optimizers, values, verdict, reason, cells, sureness, warnings, assumed), codes
+
+
+def rests_on_rates(part: Mapping[str, Any]) -> bool:
+    """Whether a part is about chosen learning rates, which have no seeds: how they scatter was assumed."""
+    return any("rate" in names_in(formula) for formula in part["quantities"].values())
 
 
 def _value(ways: Sequence[FloatArray], seeds: int) -> Value:

@@ -73,11 +73,19 @@ class Evidence:
         return {sweep.again: sweep.result for sweep in self.sweeps if sweep.result and sweep.begun and sweep.again}
 
     @cached_property
+    def numbers(self) -> dict[str, Numbers]:
+        """What verdicts on the sweeps are made of, by name."""
+        return {name: Numbers(result) for name, result in self.measured.items()}
+
+    @cached_property
+    def numbers_again(self) -> dict[str, Numbers]:
+        """The same of sweeps that repeat another one, by the name of that."""
+        return {name: Numbers(result) for name, result in self.repeats.items()}
+
+    @cached_property
     def claims(self) -> tuple[JudgedClaim, ...]:
         """Every claim, judged."""
-        numbers = {name: Numbers(result) for name, result in self.measured.items()}
-        repeats = {name: Numbers(result) for name, result in self.repeats.items()}
-        claims = [judge_claim(claim, numbers, repeats) for claim in self.document["claims"]]
+        claims = [judge_claim(claim, self.numbers, self.numbers_again) for claim in self.document["claims"]]
         return tuple(
             claim if claim.parts else replace(claim, judgements=self._on_curvature(claim.name)) for claim in claims
         )

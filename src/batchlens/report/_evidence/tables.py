@@ -1,22 +1,34 @@
 """Tables of networks: critical batch sizes beside the theory's, and what the sweeps cost and saved."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._evidence.numbers import Numbers, bound_of_misses
+from batchlens.report._evidence.numbers import Numbers, Place, bound_of_misses
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.records import NOT_MEASURED, Verdict
 from batchlens.report._sweep.page import curve_words
 from batchlens.report._theory.study import Study
-from batchlens.scaling._critical import DEFINITIONS
+from batchlens.scaling._critical import DEFINITIONS, Relation, reached
+from batchlens.scaling._hyperbola import fit_curves
 from batchlens.scaling._intervals import Interval
-from batchlens.sweep._curves import MeasuredCell
+from batchlens.scaling.curve import CriticalBatchSize
+from batchlens.sweep._curves import MeasuredCell, MeasuredCurve
+from batchlens.sweep._trial import Trial
 from batchlens.sweep.results import SweepResult
 
-_SIGNS = "†‡§¶"
+_SIGNS = "†‡¶"
+# Where the curve of "fit" misses the steps by so much, in their logarithm, the network's has another shape.
+_OTHER_SHAPE, _SHAPE_SIGN = 0.1, "§"
 # Any curve fits two points: they bound a critical batch size, and do not measure it.
 _LEAST_SIZES = 3
+# On which side of a bound something lies, how that is said, and what missed seeds make of a critical batch size.
+_SIDES = {">=": 1, "=": 0, "<=": -1, "unknown": 0}
+_BOUNDS = {1: "at least ", 0: "", -1: "at most "}
+_RELATIONS: dict[str, Relation] = {"at least ": ">=", "at most ": "<="}
 # What the theory shows beside each optimizer: a family, and the power nearest to what the optimizer achieves.
 IN_THEORY = {
     "sgd": ("sgd", 0.0),
@@ -39,40 +51,122 @@ _WORDS = {
 
 
 def critical_rows(study: Study, evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
-    """Critical batch sizes by "fit": heads, and a row per optimizer with an entry per measured sweep."""
-    measured = _with_repeats(evidence)
+    """Critical batch sizes by "fit", and over SGD's: heads, and a row per optimizer, by its place in theory."""
+    measured = with_repeats(evidence)
     optimizers = dict.fromkeys(name for sweep in measured.values() for name in sweep.declaration.optimizers)
     signs = {where: f" {sign}" for where, (sign, _) in _signed(evidence).items()}
     found = {
-        (name, curve.optimizer): f"{words}{signs.get((name, curve.optimizer), '')}"
+        (name, optimizer): f"{words}{signs.get((name, optimizer), '')}"
         for name, sweep in measured.items()
-        for curve, words in zip(sweep.measured, _critical_words(sweep), strict=True)
+        for optimizer, words in _critical_words(sweep).items()
     }
-    theory = {name: ratio for name in optimizers if (ratio := _theory_ratio(study, name))}
+    theory = {name: ratio for name in optimizers if (ratio := theory_ratio(study, name))}
     order = sorted(theory, key=theory.__getitem__)
     rows = [
         [
             optimizer,
             *(found.get((name, optimizer), "") for name in measured),
-            f"{order.index(optimizer) + 1} ({float(f'{theory[optimizer]:.2g}'):g})" if optimizer in theory else "",
+            f"{order.index(optimizer) + 1} ({times_words(theory[optimizer])})" if optimizer in theory else "",
             _WORDS.get(optimizer, ""),
         ]
-        for optimizer in optimizers
+        for optimizer in (*order, *(name for name in optimizers if name not in theory))
     ]
-    return ("Optimizer", *measured, "Place in theory (over SGD's)", "The paper on networks"), rows
+    return ("Optimizer", *measured, "Place in theory", "The paper on networks"), rows
 
 
-def _critical_words(sweep: SweepResult) -> Iterator[str]:
-    """ "657 (310 to 1,200)", by optimizer; a bound where seeds that missed their target make it one."""
-    place, numbers = DEFINITIONS.index("fit"), Numbers(sweep, 0)
+def _critical_words(sweep: SweepResult) -> dict[str, str]:
+    """ "657 (310 to 1,200), 2.8 times", by optimizer; a bound where seeds that missed their target make it one."""
+    place, ratios = DEFINITIONS.index("fit"), measured_ratios(sweep)
+    numbers = Numbers(sweep, 0)
+    words = {}
     for curve in sweep.measured:
-        is_value = curve.estimates[place].critical_batch_size.relation == "="
-        yield f"{bound_of_misses(numbers, curve.optimizer) if is_value else ''}{curve_words(curve)[place]}"
+        low = _least(curve)
+        own = f"{_missed_words(curve, numbers)}{curve_words(curve)[place]}" if low is None else f"above {low:,.3g}"
+        told = ", ".join(filter(None, (own, ratios.get(curve.optimizer, ""))))
+        words[curve.optimizer] = f"{told} {_SHAPE_SIGN}" if misfit(curve) >= _OTHER_SHAPE else told
+    return words
+
+
+def _least(curve: MeasuredCurve) -> float | None:
+    """Where the interval begins of a critical batch size that lies beyond the sweep's."""
+    found, interval = curve.estimates[DEFINITIONS.index("fit")]
+    return None if found.relation != ">=" or interval is None else interval.low
+
+
+def misfit(curve: MeasuredCurve) -> float:
+    """By how much the curve of "fit" misses the logarithms of the steps, as a root mean square; 0 for two points."""
+    log_batch, log_steps = reached(curve.curve.batch_sizes, curve.curve.steps)
+    if len(log_batch) < _LEAST_SIZES:
+        return 0.0
+    (log_critical,), (log_least,) = fit_curves(log_batch, log_steps[None])
+    away = log_steps - log_least - np.logaddexp(0, log_critical - log_batch)
+    return math.sqrt(float(away @ away) / (len(away) - 2))
+
+
+def measured_ratios(sweep: SweepResult) -> dict[str, str]:
+    """Of every optimizer but plain SGD, how many times SGD's its critical batch size is, in words."""
+    return ratios_to_sgd(measured_critical(sweep))
+
+
+def measured_critical(sweep: SweepResult) -> dict[str, CriticalBatchSize]:
+    """By "fit", by optimizer; a bound where seeds that missed their target make it one."""
+    numbers = Numbers(sweep, 0)
+    return {curve.optimizer: _with_misses(curve, numbers) for curve in sweep.measured}
+
+
+def _with_misses(curve: MeasuredCurve, numbers: Numbers) -> CriticalBatchSize:
+    found = curve.estimates[DEFINITIONS.index("fit")].critical_batch_size
+    missed, low = _missed_words(curve, numbers), _least(curve)
+    if low is not None:
+        return found._replace(value=low)
+    return found._replace(relation=_RELATIONS[missed]) if missed else found
+
+
+def _missed_words(curve: MeasuredCurve, numbers: Numbers) -> str:
+    """ "at most " or "at least " where missed seeds make a bound of what is none by itself."""
+    is_value = curve.estimates[DEFINITIONS.index("fit")].critical_batch_size.relation == "="
+    return bound_of_misses(numbers, curve.optimizer) if is_value else ""
+
+
+def ratios_to_sgd(found: Mapping[str, CriticalBatchSize]) -> dict[str, str]:
+    """The same of critical batch sizes by optimizer; nothing where that of SGD is not known.
+
+    >>> sgd, kfac = CriticalBatchSize(32.0, "<=", "fit"), CriticalBatchSize(256.0, ">=", "fit")
+    >>> ratios_to_sgd({"sgd": sgd, "momentum": kfac._replace(value=100.0, relation="="), "kfac": kfac})
+    {'momentum': 'at least 3.1 times', 'kfac': 'at least 8 times'}
+    >>> ratios_to_sgd({"sgd": sgd, "sgd+ema": sgd})
+    {'sgd+ema': ''}
+    """
+    base = found.get("sgd")
+    return {} if base is None else {name: ratio_words(own, base) for name, own in found.items() if name != "sgd"}
+
+
+def ratio_words(own: CriticalBatchSize, base: CriticalBatchSize) -> str:
+    """How many times the other one; nothing where both are bounds on the same side: then it may be anything."""
+    sides = {_SIDES[own.relation], -_SIDES[base.relation]} - {0}
+    if own.value is None or base.value is None or len(sides) > 1:
+        return ""
+    return f"{_BOUNDS[sum(sides)]}{times_words(own.value / base.value)}"
+
+
+def times_words(ratio: float) -> str:
+    """
+    >>> times_words(264.2), times_words(0.1317)
+    ('260 times', '0.13 times')
+    """
+    return f"{float(f'{ratio:.2g}'):g} times"
 
 
 def footnotes(evidence: Evidence) -> list[str]:
     """What the signs in that table mean, a sentence each."""
-    return [f"{sign} {sweep}, {name}: {note}." for (sweep, name), (sign, note) in _signed(evidence).items()]
+    shape = (
+        f'{_SHAPE_SIGN} the curve of "fit" misses the steps by {_OTHER_SHAPE:.0%} or more (root mean square): the '
+        "network's has another shape, and the interval, which is of the seeds only, is too narrow."
+    )
+    every = (curve for sweep in with_repeats(evidence).values() for curve in sweep.measured)
+    marked = any(misfit(curve) >= _OTHER_SHAPE for curve in every)
+    notes = [f"{sign} {sweep}, {name}: {note}." for (sweep, name), (sign, note) in _signed(evidence).items()]
+    return [shape, *notes] if marked else notes
 
 
 def _signed(evidence: Evidence) -> dict[tuple[str, str], tuple[str, str]]:
@@ -83,18 +177,23 @@ def _signed(evidence: Evidence) -> dict[tuple[str, str], tuple[str, str]]:
     }
 
 
-def _with_repeats(evidence: Evidence) -> dict[str, SweepResult]:
-    """Every sweep with enough batch sizes, each followed by the one that repeats it."""
+def critical_sweeps(evidence: Evidence) -> dict[str, SweepResult]:
+    """Every sweep with enough batch sizes, by name; without repeats."""
+    measured = evidence.measured
+    return {name: sweep for name, sweep in measured.items() if len(sweep.declaration.batch_sizes) >= _LEAST_SIZES}
+
+
+def with_repeats(evidence: Evidence) -> dict[str, SweepResult]:
+    """The same, each followed by the one that repeats it."""
     found = {}
-    for name, sweep in evidence.measured.items():
-        if len(sweep.declaration.batch_sizes) >= _LEAST_SIZES:
-            found[name] = sweep
-            if name in evidence.repeats:
-                found[f"{name}, again"] = evidence.repeats[name]
+    for name, sweep in critical_sweeps(evidence).items():
+        found[name] = sweep
+        if name in evidence.repeats:
+            found[f"{name}, again"] = evidence.repeats[name]
     return found
 
 
-def _theory_ratio(study: Study, optimizer: str) -> float | None:
+def theory_ratio(study: Study, optimizer: str) -> float | None:
     """How many times as large as plain SGD's it is in theory."""
     if base_of(optimizer) not in IN_THEORY:
         return None
@@ -197,12 +296,12 @@ def cost_rows(evidence: Evidence) -> tuple[Sequence[str], list[list[str]]]:
                 "" if result is None else f"{result.ended:,}",
                 f"{sweep.core_hours:g}",
                 "" if result is None else f"{result.seconds / 3600:.2f}",
-                "" if result is None else f"{_share(result.steps_saved, result):.0%}",
+                "" if result is None else _saved_words(result, _steps_raced(result)),
                 _averaging_words(result),
                 _verified_words(evidence.verified.get(sweep.name), result),
             ]
         )
-    saved = ("Steps saved by racing, at most", "Steps saved by averaging in the same runs")
+    saved = ("Saved by racing, at most", "Saved by averaging in the same runs")
     heads = ("Sweep", "State", "Runs", "Core-hours expected", "Core-hours spent", *saved, "Runs repeated")
     return heads, rows
 
@@ -223,20 +322,43 @@ def _averaging_words(result: SweepResult | None) -> str:
     """What averaging in the same runs saved, where a sweep has averages."""
     if result is None or not any(map(is_averaged, result.declaration.optimizers)):
         return ""
-    return f"{_share(_steps_shared(result), result):.0%}"
+    return _saved_words(result, _steps_shared(result))
 
 
-def _share(saved: int, sweep: SweepResult) -> float:
-    return saved / (sweep.steps + saved) if saved else 0.0
+def _saved_words(sweep: SweepResult, saved: Mapping[Place, int]) -> str:
+    """ "82%, 3.9 core-hours": a share of all steps with those saved, and their time at the pace of their own cells."""
+    steps = sum(saved.values())
+    share = steps / (sweep.steps + steps) if steps else 0.0
+    return f"{share:.0%}, {hours_of(sweep, saved):.2g} core-hours"
 
 
-def _steps_shared(sweep: SweepResult) -> int:
+def hours_of(sweep: SweepResult, steps: Mapping[Place, int]) -> float:
+    """How long further steps of cells would take at the pace of the runs there, or of all where a cell has none."""
+    taken = {_place(cell): [*cell.result.members, *cell.result.repeats] for cell in sweep.cells}
+    pace = {place: _seconds_per_step(trials) for place, trials in taken.items()}
+    usual = _seconds_per_step([trial for trials in taken.values() for trial in trials]) or 0.0
+    return sum(count * (pace[place] or usual) for place, count in steps.items()) / 3600
+
+
+def _seconds_per_step(trials: Sequence[Trial]) -> float | None:
+    steps = sum(trial.steps_taken for trial in trials)
+    return sum(trial.seconds for trial in trials) / steps if steps else None
+
+
+def _steps_raced(sweep: SweepResult) -> dict[Place, int]:
+    """What was left of the budgets of runs that were given up, by cell."""
+    return {_place(cell): cell.result.steps_saved for cell in sweep.cells}
+
+
+def _steps_shared(sweep: SweepResult) -> dict[Place, int]:
     """Of searches that would have been run again for averaged weights, less what was run for those alone."""
-    searched = {
-        (cell.result.cell.optimizer, cell.batch_size): sum(trial.steps_taken for trial in cell.result.members)
-        for cell in sweep.cells
+    searched = {_place(cell): sum(trial.steps_taken for trial in cell.result.members) for cell in sweep.cells}
+    return {
+        (base_of(name), size): max(searched[base_of(name), size] - own, 0)
+        for (name, size), own in searched.items()
+        if is_averaged(name) and (base_of(name), size) in searched
     }
-    again = [
-        (searched.get((base_of(name), size), 0), own) for (name, size), own in searched.items() if is_averaged(name)
-    ]
-    return sum(max(plain - own, 0) for plain, own in again)
+
+
+def _place(cell: MeasuredCell) -> Place:
+    return cell.result.cell.optimizer, cell.batch_size
