@@ -18,7 +18,7 @@ from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._model import Reference
 from batchlens.prediction._readings import READINGS
 from batchlens.prediction._reference import largest_good
-from batchlens.prediction.prediction import Prediction, _critical
+from batchlens.prediction.prediction import PredictedBatchSize, Prediction, _critical, _doubts
 from batchlens.scaling._intervals import Interval
 from tests.prediction.making import MODEL, TARGET, make_measurement, make_moment, make_reference, make_slow_reference
 
@@ -200,6 +200,23 @@ def test_a_plateau_of_a_few_steps_is_doubted() -> None:
     assert "under 8" in found.predicted[0].reasons[-1]
 
 
+@pytest.mark.parametrize(("optimizer", "last", "doubts"), [("momentum", 12, 0), ("momentum", 7, 1), ("kfac", 7, 2)])
+def test_a_plateau_is_doubted_for_all_its_steps(optimizer: str, last: int, doubts: int) -> None:
+    """Those of the delay too, which were measured; K-FAC has no delay, and a doubt of its own."""
+    assert len([*_doubts(bl.ScalingCurve([8, 64], [100, last]), READINGS[optimizer])]) == doubts
+
+
+def test_a_delay_counts_to_the_plateau(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchlens.prediction.prediction.LEAST_PLATEAU", 12)
+    reference = make_reference()
+    last = reference.steps[-1]
+    moments = (make_moment(0, 60.0), make_moment(last // 5, 59.0), make_moment(last, 1.5))
+    found = predict(reference, bl.Measurement(moments, "made"), optimizers=["momentum"], batch_sizes=[8, 64, 4096])
+    steps, delay = found.curves["momentum"].curve.steps[-1] or 0, found.reference["delay"]
+    assert steps - delay < 12 < steps
+    assert found.curves["momentum"].reasons == ()
+
+
 @pytest.mark.parametrize(
     ("sizes", "relation", "words"),
     [
@@ -238,7 +255,7 @@ def test_a_curve_of_one_batch_size_has_no_critical_one() -> None:
 def test_what_is_doubted_is_said_where_it_comes_first() -> None:
     found = predict(make_reference(), optimizers=["kfac"], batch_sizes=[8, 64, 4096, 65536])
     assert "Do not rely on it: on two networks that were held out" in found.sentence
-    assert "its plateau" in found.sentence
+    assert found.sentence.endswith("the model is not about a few large steps.")  # and no advice after it
 
 
 def test_what_definitions_disagree_about_is_said(prediction: Prediction) -> None:
@@ -251,13 +268,21 @@ def test_what_definitions_disagree_about_is_said(prediction: Prediction) -> None
 
 
 def test_a_note_is_no_reason_against_a_curve() -> None:
-    """Nesterov has no truth behind its intervals, and is advised all the same."""
     found = predict(make_reference(), optimizers=["sgd", "nesterov"])
     assert "no truth stands behind its intervals" in found.curves["nesterov"].notes[0]
     assert found.as_document()["curves"][1]["notes"] == list(found.curves["nesterov"].notes)
     assert "times too large" in found.curves["nesterov"].notes[1]
     assert found.curves["nesterov"].reasons == found.curves["sgd"].notes == ()
-    assert "The critical batch size of nesterov is" in found.sentence
+
+
+def test_the_sentence_ends_with_what_scales_furthest_of_those_with_truth(prediction: Prediction) -> None:
+    """Nesterov scales further here, and no truth stands behind it."""
+    sgd, momentum = prediction.predicted
+    huge = (PredictedBatchSize("fit", 9999.0, Interval(9000.0, 11_000.0)),)
+    nesterov = replace(momentum, optimizer="nesterov", critical_batch_sizes=huge)
+    found = replace(prediction, predicted=(sgd, nesterov, momentum))
+    assert found.sentence.endswith(f" The critical batch size of momentum is about {momentum.critical()}.")
+    assert f"({momentum.critical().interval})" in found.sentence
 
 
 def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
