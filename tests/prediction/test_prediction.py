@@ -347,10 +347,25 @@ def test_a_confirming_run_that_misses_leaves_no_upper_end(prediction: Prediction
 
 
 def test_a_confirming_run_that_diverges_says_nothing_of_steps(prediction: Prediction) -> None:
+    """Its settings are no longer listed, and the curve is not to be relied on."""
     after = ended(prediction, 512, None, "diverged")
-    assert after.curves["sgd"] == prediction.curves["sgd"]
+    before, found = prediction.curves["sgd"], after.curves["sgd"]
+    assert (found.curve.steps, found.curve.intervals) == (before.curve.steps, before.curve.intervals)
+    assert [*found.curve.settings] == [*before.curve.settings[:3], {}]
+    rate = before.curve.settings[3]["learning_rate"]
+    reason = f"at batch size 512 its predicted learning rate of {rate:.3g} diverged"
+    assert found.reasons == (reason,)
+    assert after.sentence.endswith(f"Do not rely on it: {reason}.")
     assert "diverged after 1,000 steps: the predicted learning rate is too large" in after.confirmed[0].words
     assert after.as_document()["confirmed"][0]["status"] == "diverged"
+    assert after.curves["momentum"] == prediction.curves["momentum"]
+
+
+def test_an_optimizer_that_diverged_is_not_recommended(prediction: Prediction) -> None:
+    curve = prediction.curves["momentum"].curve
+    cell = Confirmed("momentum", 512, curve.steps[3] or 0.0, curve.intervals[3], None, 99, "diverged", 3)
+    assert "The critical batch size of momentum" in prediction.sentence
+    assert "The critical batch size of momentum" not in update(prediction, [cell]).sentence
 
 
 def test_a_critical_batch_size_that_becomes_a_bound_has_an_open_interval(prediction: Prediction) -> None:
