@@ -3,6 +3,7 @@
 Importing this imports matplotlib: do so where something is drawn.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from batchlens.optimizers import base_of, is_averaged
@@ -32,6 +34,8 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _OWN_MARKERS = ("D", "P", "^", "v")
 # What a legend takes of the axes: its width, its height without entries, and that of an entry.
 _LEGEND_WIDTH, _LEGEND_MARGIN, _LEGEND_ROW = 0.42, 0.05, 0.065
+# Columns of small pictures, the size of one, and how many ticks of batch sizes it has room for.
+_COLUMNS, _SMALL, _MOST_TICKS = 3, (3.6, 2.6), 6
 
 _STYLE: Any = {
     "axes.edgecolor": FOREGROUND,
@@ -194,6 +198,39 @@ def plain_ticks(ax: Axes) -> None:
     if few:
         ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     ax.yaxis.set_minor_formatter(plain if few else NullFormatter())
+
+
+def small_axes(ax: Axes, count: int) -> list[Axes]:
+    """In the place of one picture small ones that share their axes.
+
+    They are in two rows at most: a page has room for what is wide.
+    """
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    ax.remove()
+    columns = min(count, max(_COLUMNS, math.ceil(count / 2)))
+    rows = math.ceil(count / columns)
+    figure.set_size_inches(_SMALL[0] * columns, _SMALL[1] * rows)
+    axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel())
+    for above, unused in zip(axes[count - columns :], axes[count:], strict=False):
+        above.tick_params(labelbottom=True)
+        unused.remove()
+    return axes[:count]
+
+
+def name_all_axes(axes: Sequence[Axes]) -> None:
+    """The labels of the first small picture's axes, once for all of them."""
+    figure = axes[0].figure
+    figure.supxlabel(axes[0].get_xlabel(), fontsize=10)
+    figure.supylabel(axes[0].get_ylabel(), fontsize=10)
+    axes[0].set(xlabel="", ylabel="")
+
+
+def thin_out(ax: Axes) -> None:
+    """Every second tick of batch sizes, where a small picture has no room for all labels."""
+    ticks = ax.get_xticks().tolist()
+    if len(ticks) > _MOST_TICKS:
+        ax.xaxis.set_major_locator(FixedLocator(ticks[::2]))
 
 
 def legend_at_lower_left(

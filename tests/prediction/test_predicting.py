@@ -8,13 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import batchlens as bl
 from batchlens.errors import BatchlensError
 from batchlens.prediction import _reference, predicting
-from batchlens.prediction._readings import EXAMPLES
+from batchlens.prediction._readings import EXAMPLES, READINGS
 from batchlens.prediction._reference import Plan, Referred
+from batchlens.report._prediction import figures
 from tests.prediction.making import make_measurement, make_moment, make_reference, make_slow_reference
 from tests.program import run
 
@@ -371,11 +374,53 @@ def test_a_refused_page_has_the_noise_scales_that_were_measured(tmp_path: Path) 
     assert "Here: B_simple 70 (60 to ?), B_noise 90." in page
 
 
+def page_of(prediction: bl.Prediction, folder: Path) -> str:
+    """What the page says, in one line."""
+    return " ".join(bl.write_report(prediction, folder).read_text(encoding="utf-8").split())
+
+
 def test_page_shows_the_prediction(prediction: bl.Prediction, tmp_path: Path) -> None:
-    page = bl.write_report(prediction, tmp_path / "page").read_text(encoding="utf-8")
+    page = page_of(prediction, tmp_path / "page")
     assert "How large a batch can digits use?" in page
     for name in ("steps.csv", "settings.csv", "reference.csv", "prediction.csv"):
         assert (tmp_path / "page" / name).is_file()
+    assert "Beyond the paper" not in page
+
+
+def test_page_has_the_settings_to_use_at_each_batch_size(prediction: bl.Prediction, tmp_path: Path) -> None:
+    page = page_of(prediction, tmp_path / "page")
+    for entry in prediction.predicted:
+        point, interval = next(entry.points()), entry.curve.intervals[0]
+        cells = ["8", f"{point['steps']:,.0f} ({interval})", f"{point['learning_rate']:.3g}"]
+        cells += [] if point["momentum"] is None else [f"{point['momentum']:.3g}"]
+        assert f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" in page
+        for note in entry.notes:
+            assert f"{entry.optimizer}: {note}." in page
+
+
+def test_page_explains_itself(prediction: bl.Prediction, tmp_path: Path) -> None:
+    """How far to trust it, what names and definitions mean, and why the run lies beside its curve."""
+    page = page_of(prediction, tmp_path / "page")
+    assert "digits, simple_cnn_mnist, simple_cnn_fashion_mnist, resnet8_cifar10 were tuned at every batch size" in page
+    assert f"a factor of {math.exp(READINGS['sgd'].steps_error):.1f} (sgd), " in page
+    assert "resnet8_cifar10 were held out: nobody had looked" in page
+    assert "Momentum adds to each step that part of the last one." in page
+    assert "Knee: where perfect scaling and the plateau meet." in page
+    curve, run = prediction.curves["sgd"].curve, prediction.reference
+    assert f"the run, at its own learning rate of {run['learning_rate']:.3g}." in page  # 64 was not asked for
+    moved = replace(prediction, reference={**run, "batch_size": 128})
+    rate = curve.settings[curve.batch_sizes.index(128)]["learning_rate"]
+    assert f"; the curve is for the best, {rate:.3g}." in page_of(moved, tmp_path / "moved")
+
+
+def test_every_band_has_a_picture_of_its_own(prediction: bl.Prediction) -> None:
+    figure = Figure()
+    figures.draw_steps_apart(figure.add_subplot(), figures.steps_data(prediction), list(prediction.curves))
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["sgd", "momentum"]
+    assert [len(ax.collections) for ax in figure.axes] == [1, 1]
+    crosses = [[line for line in ax.lines if line.get_marker() == "x"] for ax in figure.axes]
+    assert [len(found) for found in crosses] == [1, 0]  # the run is one with plain SGD
+    assert np.ravel(crosses[0][0].get_ydata()).tolist() == [prediction.reference["steps"]]
 
 
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,7 @@ def _without_diverged(entry: PredictedCurve, cells: Sequence[Confirmed]) -> Pred
             rate = settings[place]["learning_rate"]
             settings[place] = {}
             reasons.append(f"at batch size {cell.batch_size:,} its predicted learning rate of {rate:.3g} diverged")
-    return replace(entry, curve=replace(curve, settings=settings), reasons=tuple(reasons))
+    return replace(entry, curve=replace(curve, settings=tuple(settings)), reasons=tuple(reasons))
 
 
 def _moved_to(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurve:
@@ -115,7 +115,7 @@ def _moved_to(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCur
         if not cell.steps:
             place = curve.batch_sizes.index(cell.batch_size)
             steps[place], intervals[place] = float(cell.given), Interval(float(cell.given), None)
-    updated = replace(curve, steps=steps, intervals=intervals)
+    updated = replace(curve, steps=tuple(steps), intervals=tuple(intervals))
     return replace(entry, curve=updated, critical_batch_sizes=_shifted(entry, updated))
 
 

@@ -13,7 +13,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from batchlens._drawing import Line, batch_axis, draw_lines, hold_batch_sizes, log_axis, look_of, steps_axis
+from batchlens._drawing import (
+    Line,
+    batch_axis,
+    draw_lines,
+    hold_batch_sizes,
+    log_axis,
+    look_of,
+    name_all_axes,
+    small_axes,
+    steps_axis,
+    thin_out,
+)
 from batchlens.optimizers import averaged, base_of, is_averaged
 from batchlens.report._evidence.numbers import NotMeasuredError, Numbers, widest
 from batchlens.report._evidence.tables import IN_THEORY
@@ -39,11 +50,8 @@ _DRAWN = ("sgd", "momentum", "adam", "kfac")
 _RATES_DRAWN = ("sgd", "momentum")
 # Whose predictions are drawn.
 _PREDICTED = ("sgd", "momentum", "kfac")
-_COLUMNS = 3
 _RELATIVE = {"relative_batch_size": "batch_size", "relative_low": "low", "relative_high": "high"}
-_SIZE = (3.6, 2.6)
 _RATES_SIZE = (9.2, 3.8)
-_MOST_TICKS = 6
 # Ticks of averaged over plain steps.
 _RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5)
 # How many times beyond the ratios themselves their intervals are drawn.
@@ -148,7 +156,7 @@ def _over(steps: float | None, log_unit: float) -> float | None:
 def draw_side_by_side(ax: Axes, data: pd.DataFrame, side: Side = STEPS) -> None:
     """A small picture for the theory and for each workload, all with the same axes and colours."""
     places = list(dict.fromkeys(data["place"]))
-    axes = _small_axes(ax, len(places))
+    axes = small_axes(ax, len(places))
     figure = axes[0].figure
     networks = data[data["place"] != THEORY]
     sizes = _limits((networks if len(networks) else data)["relative_batch_size"])
@@ -159,24 +167,6 @@ def draw_side_by_side(ax: Axes, data: pd.DataFrame, side: Side = STEPS) -> None:
     _draw_legend(axes)
     figure.supxlabel("batch size over the critical batch size of SGD", fontsize=10)
     figure.supylabel(side.label, fontsize=10)
-
-
-def _small_axes(ax: Axes, count: int) -> list[Axes]:
-    """In the place of one picture small ones that share their axes.
-
-    They are in two rows at most: a page has room for what is wide.
-    """
-    figure = ax.figure
-    assert isinstance(figure, Figure)
-    ax.remove()
-    columns = min(count, max(_COLUMNS, math.ceil(count / 2)))
-    rows = math.ceil(count / columns)
-    figure.set_size_inches(_SIZE[0] * columns, _SIZE[1] * rows)
-    axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel())
-    for above, unused in zip(axes[count - columns :], axes[count:], strict=False):
-        above.tick_params(labelbottom=True)
-        unused.remove()
-    return axes[:count]
 
 
 def _draw_legend(axes: Sequence[Axes]) -> None:
@@ -223,26 +213,16 @@ def draw_predicted(ax: Axes, data: pd.DataFrame) -> None:
 def draw_with_and_without(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
     """A small picture per optimizer: its steps against batch size, dashed and hollow where it is averaged."""
     bases = list(dict.fromkeys(map(base_of, data["optimizer"])))
-    axes = _small_axes(ax, len(bases))
+    axes = small_axes(ax, len(bases))
     missed = data[data["status"] == "not_reached"]
     steps_axis(axes[0], [*data["steps"], *data["low"], *data["high"], *missed["max_steps"]], written_out=True)
     batch_axis(axes[0], data["batch_size"])
     hold_batch_sizes(axes[0], data["batch_size"])
-    _thin_out(axes[0])
+    thin_out(axes[0])
     for small, base in zip(axes, bases, strict=True):
         _draw_pair(small, base, data[data["optimizer"].map(base_of) == base], optimizers)
     axes[0].legend(fontsize=8, frameon=False, loc="lower left")
-    figure = axes[0].figure
-    figure.supxlabel(axes[0].get_xlabel(), fontsize=10)
-    figure.supylabel(axes[0].get_ylabel(), fontsize=10)
-    axes[0].set(xlabel="", ylabel="")
-
-
-def _thin_out(ax: Axes) -> None:
-    """Every second tick of batch sizes, where a small picture has no room for all labels."""
-    ticks = ax.get_xticks().tolist()
-    if len(ticks) > _MOST_TICKS:
-        ax.xaxis.set_major_locator(FixedLocator(ticks[::2]))
+    name_all_axes(axes)
 
 
 def _draw_pair(ax: Axes, base: str, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
@@ -279,7 +259,7 @@ def draw_rates_apart(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str], co
     figure.set_size_inches(*_RATES_SIZE)
     for small, part in zip(figure.subplots(1, 2, sharex=True, sharey=True), parts, strict=True):
         draw_sweep_rates(small, plain, optimizers, column, part)
-        _thin_out(small)
+        thin_out(small)
         small.label_outer()
 
 
