@@ -205,7 +205,7 @@ def test_the_same_again_with_a_kept_file_gives_the_same_answer(tmp_path: Path, m
     monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 1.0)
     monkeypatch.setattr(_reference, "_run_at", run_at)
     first, again = (
-        bl.predict("digits", target_on="train-loss", target=0.1, optimizers=["sgd"], out=tmp_path / "kept.json")
+        bl.predict("digits", target_on="train-loss", target=0.1, optimizers=["sgd"], keep=tmp_path / "kept.json")
         for _ in range(2)
     )
     assert tried == pytest.approx([1.0, 1 / 1.5, 1 / 1.5**2, 1 / 1.5**3, 1 / 1.5**3])
@@ -238,7 +238,7 @@ def test_a_rate_that_twice_as_many_examples_show_to_be_too_fast_gives_way(monkey
 def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:
     first, again = (
         bl.predict("digits", target_on="train-loss", target=0.3, optimizers=["sgd"], batch_sizes=[16, 64, 256],
-                   out=tmp_path / "kept.json", learning_rate=rate)
+                   keep=tmp_path / "kept.json", learning_rate=rate)
         for rate in (0.5, None)
     )  # fmt: skip
     assert again.reference == first.reference
@@ -261,7 +261,7 @@ def test_what_is_kept_of_another_run_is_refused_before_anything_is_run(
     bl.Measurement((), "digits", declared).save(tmp_path / "kept.json")
     monkeypatch.setattr(_reference, "train", lambda *_, **__: pytest.fail("it ran"))
     with pytest.raises(BatchlensError, match=rf"kept.json holds another measurement \({words}"):
-        bl.predict(**{"workload": "digits", "out": tmp_path / "kept.json", **asked})
+        bl.predict(**{"workload": "digits", "keep": tmp_path / "kept.json", **asked})
 
 
 def test_ctrl_c_before_anything_is_kept_says_so(
@@ -281,9 +281,9 @@ def test_ctrl_c_before_anything_is_kept_says_so(
 
 
 def test_what_is_kept_of_a_harder_target_answers_for_an_easier_one(tmp_path: Path) -> None:
-    def ask(target: float, out: Path | None) -> bl.Prediction:
+    def ask(target: float, keep: Path | None) -> bl.Prediction:
         return bl.predict("digits", target_on="train-loss", target=target, optimizers=["sgd"],
-                          batch_sizes=[16, 64, 256], out=out, learning_rate=0.5)  # fmt: skip
+                          batch_sizes=[16, 64, 256], keep=keep, learning_rate=0.5)  # fmt: skip
 
     ask(0.2, tmp_path / "kept.json")
     assert ask(0.4, tmp_path / "kept.json").reference == ask(0.4, None).reference
@@ -333,7 +333,7 @@ def test_fewer_confirming_runs_than_asked_for_are_said(capsys: pytest.CaptureFix
 def test_as_many_examples_are_measured_on_as_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
     bl.predict("digits", target_on="train-loss", target=0.5, optimizers=["sgd"], batch_sizes=[16, 64, 256],
-               out=file, learning_rate=0.5, examples=200)  # fmt: skip
+               keep=file, learning_rate=0.5, examples=200)  # fmt: skip
     assert bl.read_measurement(file).moments[-1].examples == 200
 
 

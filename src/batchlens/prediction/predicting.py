@@ -40,7 +40,7 @@ def predict(
     examples: int | None = None,
     confirm: int = 0,
     seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    keep: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     threads: int | None = None,
     data_dir: Path | None = None,
@@ -66,7 +66,7 @@ def predict(
             settings, and to take into account; fewer where no others have a predicted learning rate and a batch size
             within the training set.
         seed: of the reference.
-        out: a file that keeps what was measured, and from which an interrupted measurement goes on.
+        keep: a file that keeps what was measured, and from which an interrupted measurement goes on.
         device: cpu, cuda or mps.
         threads: of torch on the CPU.
         data_dir: the folder of the data sets.
@@ -92,7 +92,7 @@ def predict(
         target=aim.value,
         examples=None if examples is None else require_whole("examples", examples, 2),
         seed=require_whole("seed", seed),
-        out=None if out is None else require_path("out", out),
+        out=None if keep is None else require_path("keep", keep),
         options={"device": device, "threads": threads, "data_dir": data_dir},
     )
     tell = progress or (lambda *_: None)
