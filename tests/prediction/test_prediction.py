@@ -18,7 +18,7 @@ from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._model import Reference
 from batchlens.prediction._readings import READINGS
 from batchlens.prediction._reference import largest_good
-from batchlens.prediction.prediction import PredictedBatchSize, Prediction, _critical, _doubts
+from batchlens.prediction.prediction import PredictedBatchSize, Prediction, _critical, _doubts, _interval
 from batchlens.scaling._intervals import Interval
 from tests.prediction.making import MODEL, TARGET, make_measurement, make_moment, make_reference, make_slow_reference
 
@@ -272,7 +272,8 @@ def test_a_note_is_no_reason_against_a_curve() -> None:
     assert "no truth stands behind its intervals" in found.curves["nesterov"].notes[0]
     assert found.as_document()["curves"][1]["notes"] == list(found.curves["nesterov"].notes)
     assert "times too large" in found.curves["nesterov"].notes[1]
-    assert found.curves["nesterov"].reasons == found.curves["sgd"].notes == ()
+    assert found.curves["nesterov"].reasons == ()
+    assert "learning rates were off by a factor of" in found.curves["sgd"].notes[0]
 
 
 def test_the_sentence_ends_with_what_scales_furthest_of_those_with_truth(prediction: Prediction) -> None:
@@ -311,6 +312,13 @@ def ended(
     steps = float(curve.steps[place] or 0)
     taken = None if factor is None else factor * steps
     return update(prediction, [Confirmed("sgd", size, steps, curve.intervals[place], taken, given, status, given)])
+
+
+def test_an_interval_has_the_scatter_of_the_draws_as_of_a_sample() -> None:
+    logs = np.array([0.1, -0.2, 0.3])
+    found = _interval(np.exp([0.0, *logs]), 0.0)
+    assert found is not None
+    assert math.log(found.high or 0.0) == pytest.approx(1.645 * math.sqrt(((logs - logs.mean()) ** 2).sum() / 2))
 
 
 def test_the_cells_to_confirm_lie_apart(prediction: Prediction) -> None:

@@ -397,7 +397,7 @@ def _interval(drawn: FloatArray, error: float) -> Interval | None:
     logs = np.log(drawn[np.isfinite(drawn) & (drawn > 0)])
     if not math.isfinite(drawn[0]) or len(logs) < 1 + _FEWEST_DRAWS:
         return None
-    reach = _REACH * math.hypot(error, float(np.std(logs[1:])))
+    reach = _REACH * math.hypot(error, float(np.std(logs[1:], ddof=1)))
     return Interval(float(drawn[0]) * math.exp(-reach), float(drawn[0]) * math.exp(reach))
 
 
