@@ -22,9 +22,9 @@ from batchlens.report._prediction import figures
 from batchlens.scaling._intervals import Interval
 
 _LEAD = (
-    "Tuning an optimizer at every batch size takes days. This page comes from one short run with plain SGD: how its "
-    "loss fell, how sharply the loss surface curves along it, and how much gradients differ from example to "
-    "example.\n\n"
+    "Tuning an optimizer at every batch size takes days. This page comes from one short run with plain SGD, after "
+    "still shorter ones to find its learning rate: how its loss fell, how sharply the loss surface curves along it, "
+    "and how much gradients differ from example to example.\n\n"
     "Near its minimum a loss looks like a bowl, steep in few directions and flat in many, seen through noise that "
     "shrinks as the batch grows. For such a bowl the number of steps to a target can be computed exactly, for any "
     "batch size and optimizer. The bowl here has the curvature and the noise that were measured, and follows the "
