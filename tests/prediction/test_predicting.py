@@ -341,9 +341,32 @@ def test_a_target_on_accuracy_says_what_stands_for_it(capsys: pytest.CaptureFixt
     command = "predict digits --target 0.9 --learning-rate 0.3 --optimizers sgd --batch-sizes 16,64,256"
     status, out, err = run(f"{command} --out {tmp_path / 'page'}", capsys)
     assert status == 0, err
-    words = "the training loss at which one run first met the accuracy stands for it"
+    words = "the training loss at which 3 runs first met the accuracy, in the median, stands for it"
     assert f"Target: {words}" in out
     assert words in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+
+
+def test_an_accuracy_is_the_median_loss_at_which_runs_meet_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference's seed and two others; one that misses does not count, and the spread is said where it is large."""
+    rate, asked = 0.3, []
+
+    def train(*_: Any, seed: int, target_on: str, target: float, **__: Any) -> SimpleNamespace:
+        asked.append((seed, target_on, target))
+        return SimpleNamespace(steps=None if seed == max(others) else 20, target=target)
+
+    others = [_reference._MET_SEED + 3 * 7 + number for number in range(2)]
+    losses = {7: 0.04, others[0]: 0.08}
+    made = make_measurement(make_reference())
+    monkeypatch.setattr(_reference, "train", train)
+    monkeypatch.setattr(_reference, "_loss_after", lambda plan, rate, steps, seed: losses[seed])
+    monkeypatch.setattr(_reference, "_measure", lambda *_: made)
+    plan = Plan(bl.find_workload("digits"), 64, rate, "validation", 0.97, None, 7, None, {})
+    found = _reference._run_at(plan, rate, lambda *_: None)
+    assert found.losses == (0.04, 0.08)
+    assert found.target_loss == pytest.approx(0.06)
+    assert asked == [(seed, "validation", 0.97) for seed in (7, *others)] + [(7, "train-loss", pytest.approx(0.06))]
+    assert "stands for it; it was 0.04 to 0.08. To 97% on digits" in predicting._stand_in_words(found)
+    assert "it was" not in predicting._stand_in_words(found._replace(losses=(0.05, 0.06, 0.07)))
 
 
 def test_a_missed_target_is_not_identifiable() -> None:
