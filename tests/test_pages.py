@@ -1,7 +1,8 @@
 """Every code block of README and docs/ runs, or is marked as output.
 
 ```python with >>>     runs as a doctest: the page is among pytest's testpaths
-```python              runs here, after the comment above it: <!-- runs after: ... -->
+```python              runs here, after the comment above it: <!-- runs after: ... -->; below a line "and holds:" in
+                       that comment is what must be so afterwards
 ```{code-cell}         runs when the site is built
 ```console             is read here by the parsers of the programs that it names
 ```text                is output, a formula or a file
@@ -30,7 +31,7 @@ TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="
 # What a block may be, beside ```python, ```console and ```{code-cell}.
 OUTPUT = ("text",)
 DIRECTIVES = ("{eval-rst}", "{include}", "{literalinclude}", "{toctree}")
-SETUP = re.compile(r"<!-- runs( slowly)? after:(.*?)-->", flags=re.DOTALL)
+SETUP = re.compile(r"<!-- runs( slowly)? after:(.*?)(?:\nand holds:(.*?))?-->", flags=re.DOTALL)
 # Programs of others, whose options are theirs.
 OTHERS = (".venv/bin/pre-commit", "ray")
 
@@ -91,7 +92,8 @@ def test_doctests_of_every_page_run() -> None:
 @pytest.mark.parametrize("block", [pytest.param(block, marks=marks_of(block), id=block.name) for block in RUN])
 def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = SETUP.fullmatch(block.before.strip())
-    code = f"from pathlib import Path\nDOCS = Path({str(DOCS)!r})\n{setup[2] if setup else ''}\n{block.code}"
+    before, after = (setup[2], setup[3] or "") if setup else ("", "")
+    code = f"from pathlib import Path\nDOCS = Path({str(DOCS)!r})\n{before}\n{block.code}\n{after}"
     monkeypatch.chdir(tmp_path)
     exec(compile(code, block.name, "exec"), {"__name__": "block"})
 

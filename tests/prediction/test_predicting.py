@@ -8,13 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import batchlens as bl
 from batchlens.errors import BatchlensError
 from batchlens.prediction import _reference, predicting
-from batchlens.prediction._readings import EXAMPLES
+from batchlens.prediction._readings import EXAMPLES, READINGS
 from batchlens.prediction._reference import Plan, Referred
+from batchlens.report._prediction import figures
 from tests.prediction.making import make_measurement, make_moment, make_reference, make_slow_reference
 from tests.program import run
 
@@ -202,7 +205,7 @@ def test_the_same_again_with_a_kept_file_gives_the_same_answer(tmp_path: Path, m
     monkeypatch.setattr(_reference, "find_rate", lambda plan, tell: 1.0)
     monkeypatch.setattr(_reference, "_run_at", run_at)
     first, again = (
-        bl.predict("digits", target_on="train-loss", target=0.1, optimizers=["sgd"], out=tmp_path / "kept.json")
+        bl.predict("digits", target_on="train-loss", target=0.1, optimizers=["sgd"], keep=tmp_path / "kept.json")
         for _ in range(2)
     )
     assert tried == pytest.approx([1.0, 1 / 1.5, 1 / 1.5**2, 1 / 1.5**3, 1 / 1.5**3])
@@ -235,7 +238,7 @@ def test_a_rate_that_twice_as_many_examples_show_to_be_too_fast_gives_way(monkey
 def test_what_is_kept_needs_no_other_range_test(tmp_path: Path) -> None:
     first, again = (
         bl.predict("digits", target_on="train-loss", target=0.3, optimizers=["sgd"], batch_sizes=[16, 64, 256],
-                   out=tmp_path / "kept.json", learning_rate=rate)
+                   keep=tmp_path / "kept.json", learning_rate=rate)
         for rate in (0.5, None)
     )  # fmt: skip
     assert again.reference == first.reference
@@ -258,7 +261,7 @@ def test_what_is_kept_of_another_run_is_refused_before_anything_is_run(
     bl.Measurement((), "digits", declared).save(tmp_path / "kept.json")
     monkeypatch.setattr(_reference, "train", lambda *_, **__: pytest.fail("it ran"))
     with pytest.raises(BatchlensError, match=rf"kept.json holds another measurement \({words}"):
-        bl.predict(**{"workload": "digits", "out": tmp_path / "kept.json", **asked})
+        bl.predict(**{"workload": "digits", "keep": tmp_path / "kept.json", **asked})
 
 
 def test_ctrl_c_before_anything_is_kept_says_so(
@@ -278,9 +281,9 @@ def test_ctrl_c_before_anything_is_kept_says_so(
 
 
 def test_what_is_kept_of_a_harder_target_answers_for_an_easier_one(tmp_path: Path) -> None:
-    def ask(target: float, out: Path | None) -> bl.Prediction:
+    def ask(target: float, keep: Path | None) -> bl.Prediction:
         return bl.predict("digits", target_on="train-loss", target=target, optimizers=["sgd"],
-                          batch_sizes=[16, 64, 256], out=out, learning_rate=0.5)  # fmt: skip
+                          batch_sizes=[16, 64, 256], keep=keep, learning_rate=0.5)  # fmt: skip
 
     ask(0.2, tmp_path / "kept.json")
     assert ask(0.4, tmp_path / "kept.json").reference == ask(0.4, None).reference
@@ -330,7 +333,7 @@ def test_fewer_confirming_runs_than_asked_for_are_said(capsys: pytest.CaptureFix
 def test_as_many_examples_are_measured_on_as_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
     bl.predict("digits", target_on="train-loss", target=0.5, optimizers=["sgd"], batch_sizes=[16, 64, 256],
-               out=file, learning_rate=0.5, examples=200)  # fmt: skip
+               keep=file, learning_rate=0.5, examples=200)  # fmt: skip
     assert bl.read_measurement(file).moments[-1].examples == 200
 
 
@@ -338,9 +341,32 @@ def test_a_target_on_accuracy_says_what_stands_for_it(capsys: pytest.CaptureFixt
     command = "predict digits --target 0.9 --learning-rate 0.3 --optimizers sgd --batch-sizes 16,64,256"
     status, out, err = run(f"{command} --out {tmp_path / 'page'}", capsys)
     assert status == 0, err
-    words = "the training loss at which one run first met the accuracy stands for it"
+    words = "the training loss at which 3 runs first met the accuracy, in the median, stands for it"
     assert f"Target: {words}" in out
     assert words in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+
+
+def test_an_accuracy_is_the_median_loss_at_which_runs_meet_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference's seed and two others; one that misses does not count, and the spread is said where it is large."""
+    rate, asked = 0.3, []
+
+    def train(*_: Any, seed: int, target_on: str, target: float, **__: Any) -> SimpleNamespace:
+        asked.append((seed, target_on, target))
+        return SimpleNamespace(steps=None if seed == max(others) else 20, target=target)
+
+    others = [_reference._MET_SEED + 3 * 7 + number for number in range(2)]
+    losses = {7: 0.04, others[0]: 0.08}
+    made = make_measurement(make_reference())
+    monkeypatch.setattr(_reference, "train", train)
+    monkeypatch.setattr(_reference, "_loss_after", lambda plan, rate, steps, seed: losses[seed])
+    monkeypatch.setattr(_reference, "_measure", lambda *_: made)
+    plan = Plan(bl.find_workload("digits"), 64, rate, "validation", 0.97, None, 7, None, {})
+    found = _reference._run_at(plan, rate, lambda *_: None)
+    assert found.losses == (0.04, 0.08)
+    assert found.target_loss == pytest.approx(0.06)
+    assert asked == [(seed, "validation", 0.97) for seed in (7, *others)] + [(7, "train-loss", pytest.approx(0.06))]
+    assert "stands for it; it was 0.04 to 0.08. To 97% on digits" in predicting._stand_in_words(found)
+    assert "it was" not in predicting._stand_in_words(found._replace(losses=(0.05, 0.06, 0.07)))
 
 
 def test_a_missed_target_is_not_identifiable() -> None:
@@ -371,11 +397,53 @@ def test_a_refused_page_has_the_noise_scales_that_were_measured(tmp_path: Path) 
     assert "Here: B_simple 70 (60 to ?), B_noise 90." in page
 
 
+def page_of(prediction: bl.Prediction, folder: Path) -> str:
+    """What the page says, in one line."""
+    return " ".join(bl.write_report(prediction, folder).read_text(encoding="utf-8").split())
+
+
 def test_page_shows_the_prediction(prediction: bl.Prediction, tmp_path: Path) -> None:
-    page = bl.write_report(prediction, tmp_path / "page").read_text(encoding="utf-8")
+    page = page_of(prediction, tmp_path / "page")
     assert "How large a batch can digits use?" in page
     for name in ("steps.csv", "settings.csv", "reference.csv", "prediction.csv"):
         assert (tmp_path / "page" / name).is_file()
+    assert "Beyond the paper" not in page
+
+
+def test_page_has_the_settings_to_use_at_each_batch_size(prediction: bl.Prediction, tmp_path: Path) -> None:
+    page = page_of(prediction, tmp_path / "page")
+    for entry in prediction.predicted:
+        point, interval = next(entry.points()), entry.curve.intervals[0]
+        cells = ["8", f"{point['steps']:,.0f} ({interval})", f"{point['learning_rate']:.3g}"]
+        cells += [] if point["momentum"] is None else [f"{point['momentum']:.3g}"]
+        assert f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" in page
+        for note in entry.notes:
+            assert f"{entry.optimizer}: {note}." in page
+
+
+def test_page_explains_itself(prediction: bl.Prediction, tmp_path: Path) -> None:
+    """How far to trust it, what names and definitions mean, and why the run lies beside its curve."""
+    page = page_of(prediction, tmp_path / "page")
+    assert "digits, simple_cnn_mnist, simple_cnn_fashion_mnist, resnet8_cifar10 were tuned at every batch size" in page
+    assert f"a factor of {math.exp(READINGS['sgd'].steps_error):.1f} (sgd), " in page
+    assert "resnet8_cifar10 were held out: nobody had looked" in page
+    assert "Momentum adds to each step that part of the last one." in page
+    assert "Knee: where perfect scaling and the plateau meet." in page
+    curve, run = prediction.curves["sgd"].curve, prediction.reference
+    assert f"the run, at its own learning rate of {run['learning_rate']:.3g}." in page  # 64 was not asked for
+    moved = replace(prediction, reference={**run, "batch_size": 128})
+    rate = curve.settings[curve.batch_sizes.index(128)]["learning_rate"]
+    assert f"; the curve is for the best, {rate:.3g}." in page_of(moved, tmp_path / "moved")
+
+
+def test_every_band_has_a_picture_of_its_own(prediction: bl.Prediction) -> None:
+    figure = Figure()
+    figures.draw_steps_apart(figure.add_subplot(), figures.steps_data(prediction), list(prediction.curves))
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["sgd", "momentum"]
+    assert [len(ax.collections) for ax in figure.axes] == [1, 1]
+    crosses = [[line for line in ax.lines if line.get_marker() == "x"] for ax in figure.axes]
+    assert [len(found) for found in crosses] == [1, 0]  # the run is one with plain SGD
+    assert np.ravel(crosses[0][0].get_ydata()).tolist() == [prediction.reference["steps"]]
 
 
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:

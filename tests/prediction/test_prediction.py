@@ -18,7 +18,7 @@ from batchlens.prediction._confirming import Confirmed, most_telling, update
 from batchlens.prediction._model import Reference
 from batchlens.prediction._readings import READINGS
 from batchlens.prediction._reference import largest_good
-from batchlens.prediction.prediction import Prediction, _critical
+from batchlens.prediction.prediction import PredictedBatchSize, Prediction, _critical, _doubts, _interval
 from batchlens.scaling._intervals import Interval
 from tests.prediction.making import MODEL, TARGET, make_measurement, make_moment, make_reference, make_slow_reference
 
@@ -200,6 +200,23 @@ def test_a_plateau_of_a_few_steps_is_doubted() -> None:
     assert "under 8" in found.predicted[0].reasons[-1]
 
 
+@pytest.mark.parametrize(("optimizer", "last", "doubts"), [("momentum", 12, 0), ("momentum", 7, 1), ("kfac", 7, 2)])
+def test_a_plateau_is_doubted_for_all_its_steps(optimizer: str, last: int, doubts: int) -> None:
+    """Those of the delay too, which were measured; K-FAC has no delay, and a doubt of its own."""
+    assert len([*_doubts(bl.ScalingCurve([8, 64], [100, last]), READINGS[optimizer])]) == doubts
+
+
+def test_a_delay_counts_to_the_plateau(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchlens.prediction.prediction.LEAST_PLATEAU", 12)
+    reference = make_reference()
+    last = reference.steps[-1]
+    moments = (make_moment(0, 60.0), make_moment(last // 5, 59.0), make_moment(last, 1.5))
+    found = predict(reference, bl.Measurement(moments, "made"), optimizers=["momentum"], batch_sizes=[8, 64, 4096])
+    steps, delay = found.curves["momentum"].curve.steps[-1] or 0, found.reference["delay"]
+    assert steps - delay < 12 < steps
+    assert found.curves["momentum"].reasons == ()
+
+
 @pytest.mark.parametrize(
     ("sizes", "relation", "words"),
     [
@@ -238,7 +255,7 @@ def test_a_curve_of_one_batch_size_has_no_critical_one() -> None:
 def test_what_is_doubted_is_said_where_it_comes_first() -> None:
     found = predict(make_reference(), optimizers=["kfac"], batch_sizes=[8, 64, 4096, 65536])
     assert "Do not rely on it: on two networks that were held out" in found.sentence
-    assert "its plateau" in found.sentence
+    assert found.sentence.endswith("the model is not about a few large steps.")  # and no advice after it
 
 
 def test_what_definitions_disagree_about_is_said(prediction: Prediction) -> None:
@@ -251,13 +268,22 @@ def test_what_definitions_disagree_about_is_said(prediction: Prediction) -> None
 
 
 def test_a_note_is_no_reason_against_a_curve() -> None:
-    """Nesterov has no truth behind its intervals, and is advised all the same."""
     found = predict(make_reference(), optimizers=["sgd", "nesterov"])
     assert "no truth stands behind its intervals" in found.curves["nesterov"].notes[0]
     assert found.as_document()["curves"][1]["notes"] == list(found.curves["nesterov"].notes)
     assert "times too large" in found.curves["nesterov"].notes[1]
-    assert found.curves["nesterov"].reasons == found.curves["sgd"].notes == ()
-    assert "The critical batch size of nesterov is" in found.sentence
+    assert found.curves["nesterov"].reasons == ()
+    assert "learning rates were off by a factor of" in found.curves["sgd"].notes[0]
+
+
+def test_the_sentence_ends_with_what_scales_furthest_of_those_with_truth(prediction: Prediction) -> None:
+    """Nesterov scales further here, and no truth stands behind it."""
+    sgd, momentum = prediction.predicted
+    huge = (PredictedBatchSize("fit", 9999.0, Interval(9000.0, 11_000.0)),)
+    nesterov = replace(momentum, optimizer="nesterov", critical_batch_sizes=huge)
+    found = replace(prediction, predicted=(sgd, nesterov, momentum))
+    assert found.sentence.endswith(f" The critical batch size of momentum is about {momentum.critical()}.")
+    assert f"({momentum.critical().interval})" in found.sentence
 
 
 def test_document_has_the_keys_of_the_contract(prediction: Prediction) -> None:
@@ -286,6 +312,13 @@ def ended(
     steps = float(curve.steps[place] or 0)
     taken = None if factor is None else factor * steps
     return update(prediction, [Confirmed("sgd", size, steps, curve.intervals[place], taken, given, status, given)])
+
+
+def test_an_interval_has_the_scatter_of_the_draws_as_of_a_sample() -> None:
+    logs = np.array([0.1, -0.2, 0.3])
+    found = _interval(np.exp([0.0, *logs]), 0.0)
+    assert found is not None
+    assert math.log(found.high or 0.0) == pytest.approx(1.645 * math.sqrt(((logs - logs.mean()) ** 2).sum() / 2))
 
 
 def test_the_cells_to_confirm_lie_apart(prediction: Prediction) -> None:
@@ -322,10 +355,25 @@ def test_a_confirming_run_that_misses_leaves_no_upper_end(prediction: Prediction
 
 
 def test_a_confirming_run_that_diverges_says_nothing_of_steps(prediction: Prediction) -> None:
+    """Its settings are no longer listed, and the curve is not to be relied on."""
     after = ended(prediction, 512, None, "diverged")
-    assert after.curves["sgd"] == prediction.curves["sgd"]
+    before, found = prediction.curves["sgd"], after.curves["sgd"]
+    assert (found.curve.steps, found.curve.intervals) == (before.curve.steps, before.curve.intervals)
+    assert [*found.curve.settings] == [*before.curve.settings[:3], {}]
+    rate = before.curve.settings[3]["learning_rate"]
+    reason = f"at batch size 512 its predicted learning rate of {rate:.3g} diverged"
+    assert found.reasons == (reason,)
+    assert after.sentence.endswith(f"Do not rely on it: {reason}.")
     assert "diverged after 1,000 steps: the predicted learning rate is too large" in after.confirmed[0].words
     assert after.as_document()["confirmed"][0]["status"] == "diverged"
+    assert after.curves["momentum"] == prediction.curves["momentum"]
+
+
+def test_an_optimizer_that_diverged_is_not_recommended(prediction: Prediction) -> None:
+    curve = prediction.curves["momentum"].curve
+    cell = Confirmed("momentum", 512, curve.steps[3] or 0.0, curve.intervals[3], None, 99, "diverged", 3)
+    assert "The critical batch size of momentum" in prediction.sentence
+    assert "The critical batch size of momentum" not in update(prediction, [cell]).sentence
 
 
 def test_a_critical_batch_size_that_becomes_a_bound_has_an_open_interval(prediction: Prediction) -> None:

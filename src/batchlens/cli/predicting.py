@@ -65,7 +65,7 @@ def predict_command(workload: str, out: Path | None, keep: Path | None, as_json:
         saying_how_to_go_on("--keep", keep is not None, partial(_has_begun, keep)),
         progress_bar("Predicting") as advance,
     ):
-        found = bl.predict(workload, out=keep, progress=advance, **options)
+        found = bl.predict(workload, keep=keep, progress=advance, **options)
     if found.predicted and len(found.confirmed) < options["confirm"]:
         say(_few(len(found.confirmed), options["confirm"]), err=True)
     page = None if out is None else bl.write_report(found, out)

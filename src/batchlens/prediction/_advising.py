@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from batchlens.prediction._readings import READINGS
 from batchlens.scaling._critical import bound_words, reached
 from batchlens.scaling.curve import ScalingCurve
 
@@ -17,33 +18,51 @@ _CHEAP = 1.2
 
 
 def advice(predicted: "Sequence[PredictedCurve]") -> Iterator[str]:
-    """Sentences about the first optimizer, and the one that scales furthest."""
+    """Sentences about the first optimizer, and the one that scales furthest; of a first that is doubted no more."""
     first = predicted[0]
+    yield _critical_words(first)
+    if first.reasons:
+        yield f"Do not rely on it: {'; '.join(first.reasons)}."
+        return
+    value = first.critical().value
+    if value is not None:
+        yield from _cheapest(first.curve)
+        yield from _furthest(predicted[1:], value)
+
+
+def _critical_words(first: "PredictedCurve") -> str:
     _, value, interval, relation = first.critical()
     words = f"With {first.optimizer} the critical batch size is"
     if value is None:
-        yield f"The batch sizes asked for do not show the critical batch size of {first.optimizer}."
-    elif relation != "=":
+        return f"The batch sizes asked for do not show the critical batch size of {first.optimizer}."
+    if relation != "=":
         other = "larger" if relation == ">=" else "smaller"
-        yield f"{words} {bound_words(value, relation)}; ask for {other} batch sizes to see more."
-    else:
-        within = "" if interval is None else f" ({interval})"
-        yield f"{words} about {value:,.0f}{within}{_price(first.curve, value)}."
-    if first.reasons:
-        yield f"Do not rely on it: {'; '.join(first.reasons)}."
-    cheap = [size for size, part in zip(first.curve.batch_sizes, first.curve.efficiency(), strict=True)
-             if part is not None and part >= 1 / _CHEAP]  # fmt: skip
-    if cheap and value is not None:
-        size = max(cheap)
-        place = first.curve.batch_sizes.index(size)
-        rate = first.curve.settings[place].get("learning_rate")
+        return f"{words} {bound_words(value, relation)}; ask for {other} batch sizes to see more."
+    within = "" if interval is None else f" ({interval})"
+    return f"{words} about {value:,.0f}{within}{_price(first.curve, value)}."
+
+
+def _cheapest(curve: ScalingCurve) -> Iterator[str]:
+    """Up to which batch size hardly any examples are wasted, and how to train there."""
+    cheap = [place for place, part in enumerate(curve.efficiency()) if part is not None and part >= 1 / _CHEAP]
+    if cheap:
+        rate = curve.settings[cheap[-1]].get("learning_rate")
         use = "" if rate is None else f", with a learning rate of about {rate:.2g}"
+        size = curve.batch_sizes[cheap[-1]]
         yield f"Up to {size:,.0f} it takes at most {_CHEAP:g} times the fewest examples{use}."
-    others = {entry.optimizer: entry.critical() for entry in predicted[1:] if not entry.reasons}
-    name, best = max(others.items(), key=lambda pair: pair[1].value or 0.0, default=("", first.critical()))
-    if value is not None and best.value is not None and best.value > value:
+
+
+def _furthest(others: "Sequence[PredictedCurve]", value: float) -> Iterator[str]:
+    """The largest critical batch size above that of the first, of curves that are not doubted and have some truth."""
+    known = {
+        entry.optimizer: found
+        for entry in others
+        if not entry.reasons and READINGS[entry.optimizer].has_truth and (found := entry.critical()).value
+    }
+    name, best = max(known.items(), key=lambda pair: pair[1].value or 0.0, default=("", None))
+    if best is not None and (best.value or 0.0) > value:
         about = "about " if best.relation == "=" else ""
-        yield f"The critical batch size of {name} is {about}{bound_words(best.value, best.relation)}."
+        yield f"The critical batch size of {name} is {about}{best}."
 
 
 def how_far_apart(first: "PredictedCurve", scales: "Sequence[PredictedBatchSize]") -> str:

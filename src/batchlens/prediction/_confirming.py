@@ -81,14 +81,29 @@ def most_telling(prediction: Prediction, count: int, largest: float = math.inf) 
 def update(prediction: Prediction, confirmed: Sequence[Confirmed]) -> Prediction:
     """The prediction with what was measured: errors of a curve resemble each other at neighbouring batch sizes.
 
-    A run that diverged says that its learning rate is too large, and nothing of steps.
+    A run that diverged says nothing of steps, and that its learning rate is not one to use.
     """
-    predicted = tuple(_updated(entry, [c for c in confirmed if c.optimizer == entry.optimizer]) for entry in
-                      prediction.predicted)  # fmt: skip
-    return replace(prediction, predicted=predicted, confirmed=tuple(confirmed))
+    predicted = []
+    for entry in prediction.predicted:
+        own = [cell for cell in confirmed if cell.optimizer == entry.optimizer]
+        predicted.append(_without_diverged(_moved_to(entry, own), own))
+    return replace(prediction, predicted=tuple(predicted), confirmed=tuple(confirmed))
 
 
-def _updated(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurve:
+def _without_diverged(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurve:
+    """Without the settings with which a run diverged, which is a reason not to rely on the curve."""
+    curve, settings, reasons = entry.curve, [*entry.curve.settings], [*entry.reasons]
+    for cell in cells:
+        if cell.status == "diverged":
+            place = curve.batch_sizes.index(cell.batch_size)
+            rate = settings[place]["learning_rate"]
+            settings[place] = {}
+            reasons.append(f"at batch size {cell.batch_size:,} its predicted learning rate of {rate:.3g} diverged")
+    return replace(entry, curve=replace(curve, settings=tuple(settings)), reasons=tuple(reasons))
+
+
+def _moved_to(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurve:
+    """The curve as those that arrived, or took longer than predicted, move it."""
     known = [cell for cell in cells if cell.steps or (cell.status == "not_reached" and cell.given > cell.predicted)]
     if not known:
         return entry
@@ -100,15 +115,7 @@ def _updated(entry: PredictedCurve, cells: Sequence[Confirmed]) -> PredictedCurv
         if not cell.steps:
             place = curve.batch_sizes.index(cell.batch_size)
             steps[place], intervals[place] = float(cell.given), Interval(float(cell.given), None)
-    updated = ScalingCurve(
-        curve.batch_sizes,
-        steps,
-        curve.settings,
-        optimizer=curve.optimizer,
-        target=curve.target,
-        statuses=curve.statuses,
-        intervals=intervals,
-    )
+    updated = replace(curve, steps=tuple(steps), intervals=tuple(intervals))
     return replace(entry, curve=updated, critical_batch_sizes=_shifted(entry, updated))
 
 

@@ -1,9 +1,10 @@
 """The reference: which learning rate it takes, a run with plain SGD to the target, and what is measured on the way."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,8 @@ _AS_GOOD = 0.05
 _LOST, _LEAST_LOST = 2.0, 5.0
 # Seeds of range tests come after those of references.
 _RANGE_SEED = 1_000_003
+# Runs that say at which training loss an accuracy is first met, the reference among them; seeds of the others.
+_MET_RUNS, _MET_SEED = 3, 3_000_017
 # Moments at which only the largest eigenvalue is found, as parts of the run; the rest is measured at its end.
 _MOMENTS = (0.05, 0.1, 0.9)
 # A rate of the range test that turns out to be at the edge of stability is divided by this, until that many were tried.
@@ -63,7 +66,8 @@ class Plan:
 class Referred(NamedTuple):
     """A reference that was run; `measurement` is None where it missed the target, and then `reason` says how.
 
-    `tried` counts learning rates, each 1.5 times smaller than the one before; this is the last of them.
+    `tried` counts learning rates, each 1.5 times smaller than the one before; this is the last of them. `losses` are
+    those at which runs first met an accuracy, of which `target_loss` is the median.
     """
 
     learning_rate: float
@@ -73,6 +77,7 @@ class Referred(NamedTuple):
     reason: str = ""
     diverged: bool = False  # or learned nothing
     tried: int = 1
+    losses: tuple[float, ...] = ()
 
 
 def run_reference(plan: Plan, tell: Tell) -> Referred:
@@ -183,31 +188,55 @@ def _are_too_few(referred: Referred) -> bool:
 
 
 def _run_at(plan: Plan, rate: float, tell: Tell) -> Referred:
+    """Trains to the target, and measures the same run; an accuracy counts as the loss at which runs first meet it."""
     tell(_RATES * _RANGE_SEEDS, _RATES * _RANGE_SEEDS, f"training at learning rate {rate:.3g}")
-    record = train(
+    record = _to_target(plan, rate, plan.seed)
+    if record.steps == 0:
+        raise ValueError(f"`target` must not be met before the first step, got {record.target:g}.")
+    if record.steps is None:
+        return _missed(plan, rate, record)
+    if plan.target_on == "train-loss":
+        return Referred(rate, record.steps, record.target, _measure(plan, rate, record.steps, tell))
+    losses = [_loss_after(plan, rate, record.steps, plan.seed), *_losses_of_others(plan, rate)]
+    referred = _run_at(replace(plan, target_on="train-loss", target=median(losses)), rate, tell)
+    return referred._replace(losses=tuple(losses))
+
+
+def _to_target(plan: Plan, rate: float, seed: int) -> Record:
+    return train(
         plan.workload,
         OPTIMIZER,
         plan.batch_size,
         {"learning_rate": rate},
-        seed=plan.seed,
+        seed=seed,
         target_on=plan.target_on,
         target=plan.target,
         schedule="constant",
         **plan.options,
     )
-    if record.steps == 0:
-        raise ValueError(f"`target` must not be met before the first step, got {record.target:g}.")
-    if record.steps is None:
-        lost = record.status == "diverged" or _learned_nothing(record)
-        best = "" if record.best_metric is None else f"; the best was {record.best_metric:.4g}"
-        how = "diverged" if record.status == "diverged" else "missed the target"
-        words = f"the reference {how} within {record.steps_taken:,} steps{best}"
-        other = "choose an easier target" + (", or a larger learning rate" if plan.learning_rate else "")
-        remedy = SMALLER_RATE if lost else other
-        return Referred(rate, record.steps_taken, math.nan, None, f"{words}: {remedy}", lost)
-    measurement = _measure(plan, rate, record.steps, tell)
-    loss = record.target if plan.target_on == "train-loss" else measurement.moments[-1].loss
-    return Referred(rate, record.steps, loss, measurement)
+
+
+def _missed(plan: Plan, rate: float, record: Record) -> Referred:
+    lost = record.status == "diverged" or _learned_nothing(record)
+    best = "" if record.best_metric is None else f"; the best was {record.best_metric:.4g}"
+    how = "diverged" if record.status == "diverged" else "missed the target"
+    words = f"the reference {how} within {record.steps_taken:,} steps{best}"
+    other = "choose an easier target" + (", or a larger learning rate" if plan.learning_rate else "")
+    remedy = SMALLER_RATE if lost else other
+    return Referred(rate, record.steps_taken, math.nan, None, f"{words}: {remedy}", lost)
+
+
+def _losses_of_others(plan: Plan, rate: float) -> Iterator[float]:
+    """Training losses at which runs with other seeds first meet the accuracy, of those that do."""
+    first = _MET_SEED + plan.seed * _MET_RUNS
+    for seed in range(first, first + _MET_RUNS - 1):
+        record = _to_target(plan, rate, seed)
+        if record.steps:
+            yield _loss_after(plan, rate, record.steps, seed)
+
+
+def _loss_after(plan: Plan, rate: float, steps: int, seed: int) -> float:
+    return _short_run(plan, rate, steps, seed).history[-1].metric
 
 
 def _learned_nothing(record: Record) -> bool:

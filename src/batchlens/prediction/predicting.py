@@ -19,10 +19,11 @@ from batchlens.training.workloads import Workload, find_workload
 
 __all__ = ["predict"]
 
+# What is known of predictions to an accuracy, and how far apart losses are that are said.
 _ACCURACY = (
-    "the training loss at which one run first met the accuracy stands for it: to 97% on digits, steps were off by 1.5 "
-    "in the mean and 3.2 at worst, to a target on training loss by 1.2 and 1.6"
+    "to 97% on digits, steps were off by 1.4 in the mean and 2.3 at worst, to a target on training loss by 1.2 and 1.6"
 )
+_APART = 1.5
 # Seeds of confirming runs, and how many times the interval's end they are given.
 _CONFIRMING_SEED, _PATIENCE = 2_000_003, 2.0
 
@@ -40,7 +41,7 @@ def predict(
     examples: int | None = None,
     confirm: int = 0,
     seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    keep: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     threads: int | None = None,
     data_dir: Path | None = None,
@@ -55,7 +56,8 @@ def predict(
         workload: a `Workload`, the name of one, or "my_file.py:name".
         optimizers: of which curves are wanted.
         batch_sizes: at which; rising.
-        target_on: "validation", "train" or "train-loss". Of an accuracy the training loss where it was met counts.
+        target_on: "validation", "train" or "train-loss". Of an accuracy the training loss counts at which
+            it is first met, in the median over three runs.
         target: the workload's unless given.
         batch_size: of the reference.
         learning_rate: of the reference; found by a range test unless given.
@@ -66,7 +68,7 @@ def predict(
             settings, and to take into account; fewer where no others have a predicted learning rate and a batch size
             within the training set.
         seed: of the reference.
-        out: a file that keeps what was measured, and from which an interrupted measurement goes on.
+        keep: a file that keeps what was measured, and from which an interrupted measurement goes on.
         device: cpu, cuda or mps.
         threads: of torch on the CPU.
         data_dir: the folder of the data sets.
@@ -92,7 +94,7 @@ def predict(
         target=aim.value,
         examples=None if examples is None else require_whole("examples", examples, 2),
         seed=require_whole("seed", seed),
-        out=None if out is None else require_path("out", out),
+        out=None if keep is None else require_path("keep", keep),
         options={"device": device, "threads": threads, "data_dir": data_dir},
     )
     tell = progress or (lambda *_: None)
@@ -128,8 +130,17 @@ def _described(prediction: Prediction, plan: Plan, referred: Referred) -> Predic
     """With the workload and its target; a smaller learning rate is no advice where smaller ones were tried."""
     reasons = tuple(remedied(reason, referred) for reason in prediction.reasons)
     reference = {**prediction.reference, "target_on": plan.target_on, "target": plan.target}
-    notes = (_ACCURACY,) if prediction.predicted and plan.target_on != "train-loss" else ()
+    reference |= {"losses_at_target": list(referred.losses)} if referred.losses else {}
+    notes = (_stand_in_words(referred),) if prediction.predicted and referred.losses else ()
     return replace(prediction, name=plan.workload.name, reasons=reasons, reference=reference, notes=notes)
+
+
+def _stand_in_words(referred: Referred) -> str:
+    """Which training loss stands for an accuracy, and how well it does."""
+    losses = referred.losses
+    words = f"the training loss at which {len(losses)} runs first met the accuracy, in the median, stands for it"
+    apart = f"; it was {min(losses):.2g} to {max(losses):.2g}" if max(losses) > _APART * min(losses) else ""
+    return f"{words}{apart}. {_ACCURACY[0].upper()}{_ACCURACY[1:]}"
 
 
 def _train_cells(plan: Plan, prediction: Prediction, count: int, tell: Tell) -> Iterator[Confirmed]:

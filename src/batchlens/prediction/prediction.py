@@ -355,7 +355,7 @@ def _predict(name: str, fitted: _Fitted, sizes: Sequence[int], target: float) ->
         optimizer=name,
         curve=found,
         critical_batch_sizes=_critical(found, steps, reading),
-        reasons=tuple(_doubts(curve, delay, reading)),
+        reasons=tuple(_doubts(found, reading)),
         disagreement=apart,
         notes=reading.notes,
     )
@@ -397,7 +397,7 @@ def _interval(drawn: FloatArray, error: float) -> Interval | None:
     logs = np.log(drawn[np.isfinite(drawn) & (drawn > 0)])
     if not math.isfinite(drawn[0]) or len(logs) < 1 + _FEWEST_DRAWS:
         return None
-    reach = _REACH * math.hypot(error, float(np.std(logs[1:])))
+    reach = _REACH * math.hypot(error, float(np.std(logs[1:], ddof=1)))
     return Interval(float(drawn[0]) * math.exp(-reach), float(drawn[0]) * math.exp(reach))
 
 
@@ -420,13 +420,13 @@ def _critical(curve: ScalingCurve, steps: FloatArray, reading: Reading) -> tuple
     return tuple(found)
 
 
-def _doubts(curve: ScalingCurve, delay: int, reading: Reading) -> Iterator[str]:
+def _doubts(curve: ScalingCurve, reading: Reading) -> Iterator[str]:
+    """Of a curve whose steps have the delay in them: that was measured, and is no matter of the model."""
     if reading.doubt:
         yield reading.doubt
     last = curve.steps[-1]
     if last is not None and last < LEAST_PLATEAU:
-        after = f", after a delay of {delay}," if delay else ""
-        yield f"its plateau of {last:g} steps{after} is under {LEAST_PLATEAU}: the model is not about a few large steps"
+        yield f"its plateau of {last:g} steps is under {LEAST_PLATEAU}: the model is not about a few large steps"
 
 
 def _ends(ratio: Any) -> tuple[float | None, Interval | None]:

@@ -8,10 +8,10 @@ from batchlens.report._page.frame import Cell, Section, render_table
 from batchlens.scaling._critical import DEFINITIONS
 from batchlens.scaling._intervals import Estimate, Interval
 
-_DEFINITIONS = (
+DEFINITIONS_WORDS = (
     "Critical batch size: up to where a larger batch saves steps. Knee: where perfect scaling and the plateau meet. "
     "Overhead: the largest batch that costs at most 20% more examples than perfect scaling. Fit: B_crit of "
-    "steps = S_min (1 + B_crit / B). Bend: the same with the sharpness fitted too, "
+    "steps = S_min (1 + B_crit / B), B the batch size. Bend: the same with the sharpness fitted too, "
     "steps = S_min (1 + (B_crit / B)^a)^(1/a). "
 )
 
@@ -40,5 +40,5 @@ def critical_section(more: Sequence[str], rows: Sequence[Sequence[Cell]], remark
     heads = ("Optimizer", *(definition.capitalize() for definition in DEFINITIONS), *more)
     table = render_table("Critical batch size of every optimizer", "critical", heads, rows)
     link = '<p class="files"><span>Numbers: <a href="critical.csv">CSV</a></span></p>'
-    text = f'{table}\n<p class="remark">{escape(_DEFINITIONS + remark)}</p>\n{link}'
+    text = f'{table}\n<p class="remark">{escape(DEFINITIONS_WORDS + remark)}</p>\n{link}'
     return Section("critical", "Critical batch size", text)

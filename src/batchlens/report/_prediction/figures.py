@@ -1,6 +1,7 @@
 """Figures of a prediction: steps with their bands, settings to use, and how the model follows the reference."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,11 @@ from batchlens._drawing import (
 )
 from batchlens.prediction.prediction import Prediction
 from batchlens.report._page.numbers import frame_of, groups
+from batchlens.report._page.small import share_labels, small_axes, thin_out
 
+# The optimizer of the run that all of it rests on.
+RUN = "sgd"
+_FAINT = "#888888"
 # The style of lines without momentum, of which nothing is predicted.
 _DOUBTFUL = "-."
 # Where it is known, its name, its marker and how large that is in a legend.
@@ -55,32 +60,11 @@ def with_doubts(optimizer: str, doubts: str) -> str:
 
 
 def draw_steps(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
-    """Lines with bands, dash-dotted where doubtful; stars where measured, a cross for the run, critical sizes below.
-
-    Dotted is perfect scaling.  Less than a step is not shown.
-    """
-    shown = positive([*data["steps"], *data["low"], *data["high"], *data["measured"]])
-    steps_axis(ax, [max(steps, 1.0) for steps in shown], written_out=True)
-    batch_axis(ax, data["batch_size"])
-    hold_batch_sizes(ax, data["batch_size"])
-    bottom, _ = ax.get_ylim()
-    lines = []
-    for (optimizer, doubts), part in groups(data, "optimizer", "doubts"):
-        colour, style, marker = look_of(optimizer, optimizers)
-        label, style = with_doubts(optimizer, doubts), _DOUBTFUL if doubts else style
-        lines.append(Line(part["batch_size"], part["steps"], label, colour, style, marker))
-        ax.fill_between(part["batch_size"], part["low"], part["high"], color=colour, alpha=0.12, linewidth=0)
-        critical = part["critical_batch_size"].iloc[0]
-        if not pd.isna(critical):
-            draw_critical(ax, critical, bottom, colour)
-        found = part[part["measured"].notna()]
-        ax.plot(found["batch_size"], found["measured"], "*", markersize=11, color=colour, markeredgecolor="white")
-    ax.plot(data["run_batch_size"].iloc[:1], data["run_steps"].iloc[:1], "x", markersize=9, color=FOREGROUND, zorder=4)
-    first = data[data["optimizer"] == data["optimizer"].iloc[0]]
-    limits, start = ax.get_ylim(), first.iloc[0]
-    sizes = np.asarray(first["batch_size"], dtype=float)
-    ax.plot(sizes, start["steps"] * start["batch_size"] / sizes, ":", color="#888888", linewidth=1.0)
-    ax.set_ylim(limits)
+    """Lines with bands in one picture, dash-dotted where doubtful; a cross for the run, perfect scaling dotted."""
+    _steps_axes(ax, data)
+    lines = [_draw_optimizer(ax, part, optimizers) for _, part in groups(data, "optimizer")]
+    _draw_run(ax, data)
+    _draw_perfect_scaling(ax, data[data["optimizer"] == data["optimizer"].iloc[0]])
     draw_lines(ax, lines)
     _name_marks(ax, data)
 
@@ -92,6 +76,55 @@ def _name_marks(ax: Axes, data: pd.DataFrame) -> None:
         ax.plot([], [], marker, markersize=size, color=FOREGROUND, label=label)
     if known:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, frameon=False, handletextpad=0.1)
+
+
+def draw_steps_apart(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
+    """A small picture for each optimizer, so that every band is that of its line; the first one's line is in all."""
+    axes = small_axes(ax, len(optimizers))
+    _steps_axes(axes[0], data)
+    thin_out(axes[0])
+    first = data[data["optimizer"] == data["optimizer"].iloc[0]]
+    for small, ((optimizer, doubts), part) in zip(axes, groups(data, "optimizer", "doubts"), strict=True):
+        small.plot(first["batch_size"], first["steps"], color=_FAINT, linewidth=1.0)
+        draw_lines(small, [replace(_draw_optimizer(small, part, optimizers), label="")])
+        _draw_perfect_scaling(small, part)
+        small.set_title(with_doubts(optimizer, doubts), fontsize=10, loc="left")
+    _draw_run(axes[optimizers.index(RUN) if RUN in optimizers else 0], data)
+    share_labels(axes)
+
+
+def _steps_axes(ax: Axes, data: pd.DataFrame) -> None:
+    """Less than a step is not shown."""
+    shown = positive([*data["steps"], *data["low"], *data["high"], *data["measured"]])
+    steps_axis(ax, [max(steps, 1.0) for steps in shown], written_out=True)
+    batch_axis(ax, data["batch_size"])
+    hold_batch_sizes(ax, data["batch_size"])
+
+
+def _draw_optimizer(ax: Axes, part: pd.DataFrame, optimizers: Sequence[str]) -> Line:
+    """Its band, stars where measured and the critical batch size on the lower edge; the line is yet to be drawn."""
+    optimizer, doubts = part["optimizer"].iloc[0], part["doubts"].iloc[0]
+    colour, style, marker = look_of(optimizer, optimizers)
+    ax.fill_between(part["batch_size"], part["low"], part["high"], color=colour, alpha=0.12, linewidth=0)
+    critical = part["critical_batch_size"].iloc[0]
+    if not pd.isna(critical):
+        draw_critical(ax, critical, ax.get_ylim()[0], colour)
+    found = part[part["measured"].notna()]
+    ax.plot(found["batch_size"], found["measured"], "*", markersize=11, color=colour, markeredgecolor="white")
+    style = _DOUBTFUL if doubts else style
+    return Line(part["batch_size"], part["steps"], with_doubts(optimizer, doubts), colour, style, marker)
+
+
+def _draw_run(ax: Axes, data: pd.DataFrame) -> None:
+    colour = FOREGROUND
+    ax.plot(data["run_batch_size"].iloc[:1], data["run_steps"].iloc[:1], "x", markersize=9, color=colour, zorder=4)
+
+
+def _draw_perfect_scaling(ax: Axes, part: pd.DataFrame) -> None:
+    limits, start = ax.get_ylim(), part.iloc[0]
+    sizes = np.asarray(part["batch_size"], dtype=float)
+    ax.plot(sizes, start["steps"] * start["batch_size"] / sizes, ":", color=_FAINT, linewidth=1.0)
+    ax.set_ylim(limits)
 
 
 def rates_data(prediction: Prediction) -> pd.DataFrame:
@@ -106,6 +139,13 @@ def rates_data(prediction: Prediction) -> pd.DataFrame:
         for size, settings in zip(entry.curve.batch_sizes, entry.curve.settings, strict=True)
         if settings.get("learning_rate")
     )
+
+
+def rate_at(prediction: Prediction, optimizer: str, batch_size: float) -> float | None:
+    """The learning rate to use there, where it is predicted."""
+    entry = prediction.curves.get(optimizer)
+    points = () if entry is None else entry.points()
+    return next((point["learning_rate"] for point in points if point["batch_size"] == batch_size), None)
 
 
 def draw_rates(ax: Axes, data: pd.DataFrame, optimizers: Sequence[str]) -> None:
