@@ -49,8 +49,8 @@ _OF_MOMENTUM = _RATES.format(
 )
 _OF_AVERAGED = _RATES.format("learning rates of averaged SGD", "1.3 to 1.4", " (1.4 on Fashion-MNIST)", "1.6 to 4")
 _OF_BOTH = (
-    "effective learning rates of averaged momentum were off by a factor of 1.3 to 2 in the mean on networks that it was "
-    "chosen on, and no other network has its truth: try smaller ones too"
+    "effective learning rates of averaged momentum were off by a factor of 1.3 to 2 in the mean on networks that it "
+    "was chosen on, and no other network has its truth: try smaller ones too"
 )
 READINGS = {
     "sgd": Reading("sgd", 0.0, 0.5, 0.44, True, notes=(_OF_SGD,)),
