@@ -522,6 +522,8 @@ def main() -> None:
     print(f"{asked.sweep}: {f'intervals by the errors of {asked.errors_of}' if others else 'as it is'}")
     with changed({}, widths):
         evaluated = evaluate(references, OPTIMIZERS)
+    if not others:
+        print("  widths were raised by the errors of this network too: what intervals hold is no test (--errors-of)")
     for must in musts_of(asked.sweep, asked.target_on, asked.published, others):
         print(f"  {must.verdict(evaluated)}")
     runs = [reference.seconds for reference in references]

@@ -1,5 +1,7 @@
 """How large a batch can this script use? A plain PyTorch loop with three lines more, each marked, and one to ask."""
 
+import tempfile
+
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
@@ -14,13 +16,14 @@ for weight in teacher.parameters():
     weight.data.normal_(generator=random)
 labels = (teacher(points) + torch.randn(6_000, 4, generator=random)).argmax(dim=1)
 train, validation = slice(0, 5_000), slice(5_000, 6_000)
+folder = tempfile.mkdtemp()  # a run is never overwritten: one's own names say which run it is
 
 
 def run(batch_size: int, learning_rate: float, seed: int) -> None:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
-    name = f"runs/b{batch_size}-lr{learning_rate:g}-seed{seed}.jsonl"
+    name = f"{folder}/b{batch_size}-lr{learning_rate:g}-seed{seed}.jsonl"
     with bl.Monitor(name, batch_size=batch_size, optimizer=optimizer, seed=seed) as monitor:  # 2
         for step in range(1, 251):
             batch = torch.randint(5_000, (batch_size,))
@@ -41,7 +44,7 @@ for batch_size in (8, 16, 32, 64, 128, 256, 512):
         for seed in (1, 2):
             run(batch_size, learning_rate, seed)
 
-found = bl.fit("runs/*.jsonl", metric="validation_loss", target=0.8)
+found = bl.fit(f"{folder}/*.jsonl", metric="validation_loss", target=0.8)
 print(found.sentence)
 print(found.to_frame().to_string())
 print(*found.notes, sep="\n")

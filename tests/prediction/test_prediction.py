@@ -145,7 +145,20 @@ def test_a_run_near_the_edge_that_its_own_model_outruns_is_refused() -> None:
     found = predict(replace(slow, learning_rate=1.25), measurement)
     assert found.status == "not_identifiable"
     assert "is 1.88, close to the edge of stability, and the model that follows the run says that" in found.sentence
-    assert predict(replace(slow, learning_rate=0.9), measurement, optimizers=["sgd"]).status == "predicted"
+    timid = predict(replace(slow, learning_rate=0.9), measurement, optimizers=["sgd"])
+    assert timid.status == "predicted"
+    assert timid.notes[0].startswith("the run's learning rate was timid: by its own model another one takes")
+
+
+def test_a_run_that_is_about_as_fast_as_can_be_is_not_timid(prediction: Prediction) -> None:
+    assert prediction.notes == ()
+    timid = make_reference(learning_rate=0.1)
+    best = bl.tune(MODEL.problem(), "sgd", 64, TARGET).steps
+    (note,) = predict(timid, optimizers=["sgd"]).notes
+    told = re.search(r"takes ([\d,]+) steps where it took ([\d,]+);", note)
+    assert told
+    assert int(told[1].replace(",", "")) == pytest.approx(best, rel=0.2)
+    assert int(told[2].replace(",", "")) == timid.steps[-1]
 
 
 def test_a_run_with_momentum_near_the_edge_is_held_to_other_rates_at_its_own_momentum() -> None:

@@ -168,11 +168,10 @@ def test_whose_errors_made_the_intervals_is_said(evidence: Evidence, monkeypatch
     old = {"curves": [make_prediction("sgd")]}
     new = {**old, "intervals_from": ["digits", "simple_cnn_mnist", "simple_cnn_fashion_mnist"]}
     assert widths_words(replace(evidence, predictions={})) == ""
-    assert "errors on digits, simple_cnn_mnist (those of digits)." in widths_words(
-        replace(evidence, predictions={"digits": old})
-    )
+    words = widths_words(replace(evidence, predictions={"digits": old}))
+    assert words == "Intervals were made so: those of digits from errors on digits, simple_cnn_mnist."
     known = replace(evidence, predictions={"digits": new})
-    assert "errors on digits, simple_cnn_mnist, simple_cnn_fashion_mnist (those of digits)." in widths_words(known)
+    assert "those of digits from errors on digits, simple_cnn_mnist, simple_cnn_fashion_mnist." in widths_words(known)
     monkeypatch.setattr(predictions, "CHOSEN_ON", ())
     assert prediction_rows(known)[1][0][0] == "digits (its intervals were made from it)"
     assert prediction_rows(replace(evidence, predictions={"digits": old}))[1][0][0] == "digits (held out)"

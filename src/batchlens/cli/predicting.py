@@ -121,7 +121,7 @@ def _print(found: "Prediction") -> None:
 
 def _notes(found: "Prediction") -> list[str]:
     own = [f"{entry.optimizer}: {note}." for entry in found.predicted for note in entry.notes]
-    return [f"Target: {note}." for note in found.notes] + own
+    return [f"{note[0].upper()}{note[1:]}." for note in found.notes] + own
 
 
 def _few(trained: int, asked: int) -> str:

@@ -58,14 +58,32 @@ def reasons_in_the_fit(reference: Reference, model: Model) -> Iterator[str]:
     sharpness = _sharpness(reference, model.top)
     if sharpness <= _CLOSE_TO_THE_EDGE:
         return
-    family, momentum = ("momentum", reference.momentum) if reference.momentum else ("sgd", None)
-    best = tune(model.problem(), family, reference.batch_size, reference.target, momentum=momentum).steps
-    if best is not None and reference.steps[-1] > _MOST_OUTRUN * (best + model.delay):
+    best = _fewer_steps(reference, model)
+    if best is not None:
         yield (
             f"learning rate times top curvature is {sharpness:.2f}, close to the edge of stability, and the model that "
-            f"follows the run says that another rate would take {best + model.delay:,} steps in place of "
+            f"follows the run says that another rate would take {best:,} steps in place of "
             f"{reference.steps[-1]:,}: it takes jumps for noise; {SMALLER_RATE}"
         )
+
+
+def notes_on_the_fit(reference: Reference, model: Model) -> Iterator[str]:
+    """Whether the run was slower than it need have been, away from the edge of stability."""
+    best = None if _sharpness(reference, model.top) > _CLOSE_TO_THE_EDGE else _fewer_steps(reference, model)
+    if best is not None:
+        yield (
+            f"the run's learning rate was timid: by its own model another one takes {best:,} steps where it took "
+            f"{reference.steps[-1]:,}; after a timid run critical batch sizes come out too small, by 2 on digits after "
+            "one at a seventh of the best rate"
+        )
+
+
+def _fewer_steps(reference: Reference, model: Model) -> int | None:
+    """What another rate would take by the model, where that is much less than the run took."""
+    family, momentum = ("momentum", reference.momentum) if reference.momentum else ("sgd", None)
+    best = tune(model.problem(), family, reference.batch_size, reference.target, momentum=momentum).steps
+    much = best is not None and reference.steps[-1] > _MOST_OUTRUN * (best + model.delay)
+    return best + model.delay if best is not None and much else None
 
 
 def is_too_fast(reference: Reference, measurement: Measurement, numbers: Measured) -> bool:

@@ -131,7 +131,8 @@ def _described(prediction: Prediction, plan: Plan, referred: Referred) -> Predic
     reasons = tuple(remedied(reason, referred) for reason in prediction.reasons)
     reference = {**prediction.reference, "target_on": plan.target_on, "target": plan.target}
     reference |= {"losses_at_target": list(referred.losses)} if referred.losses else {}
-    notes = (_stand_in_words(referred),) if prediction.predicted and referred.losses else ()
+    target = (_stand_in_words(referred),) if prediction.predicted and referred.losses else ()
+    notes = (*target, *prediction.notes)
     return replace(prediction, name=plan.workload.name, reasons=reasons, reference=reference, notes=notes)
 
 

@@ -14,7 +14,13 @@ from batchlens._results import Result, axes_or_new, short
 from batchlens.curvature.measurement import Measurement
 from batchlens.optimizers import base_of, is_averaged
 from batchlens.prediction._advising import advice, how_far_apart
-from batchlens.prediction._judging import LEAST_PLATEAU, first_model, reasons_against, reasons_in_the_fit
+from batchlens.prediction._judging import (
+    LEAST_PLATEAU,
+    first_model,
+    notes_on_the_fit,
+    reasons_against,
+    reasons_in_the_fit,
+)
 from batchlens.prediction._measured import Measured
 from batchlens.prediction._model import Model, Reference, fit_model
 from batchlens.prediction._readings import BATCH_SIZES, INTERVALS_FROM, OPTIMIZERS, READINGS, Reading, require_asked
@@ -310,7 +316,9 @@ def predict_from(
         "misfit": model.misfit,
     }
     predicted = tuple(_predict(name, fitted[wait], sizes, target) for name, wait in waits.items())
-    return Prediction("predicted", (), predicted, scales, target, described, time.perf_counter() - started)
+    notes = tuple(notes_on_the_fit(reference, model))
+    taken = time.perf_counter() - started
+    return Prediction("predicted", (), predicted, scales, target, described, taken, notes=notes)
 
 
 class _Fitted(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from batchlens.report._evidence.judging import SURE, Item, JudgedClaim, judge_item, rests_on_rates
 from batchlens.report._evidence.numbers import Numbers
+from batchlens.report._page.records import NOT_MEASURED
 from batchlens.sweep.results import SweepResult
 
 _FAILS = "fails"
@@ -83,7 +84,8 @@ def _tests(claim: JudgedClaim, item: Item, again: Item | None, sweep: SweepResul
 
 def _words(item: Item) -> str:
     values = ", ".join(f"{name} {value.value:.2g}" for name, value in item.values.items())
-    return f"{item.verdict} ({values})" if values else f"is {item.verdict}"
+    verdict = f"is {item.verdict}" if item.verdict == NOT_MEASURED else item.verdict
+    return f"{verdict} ({values})" if values else verdict
 
 
 def _at_target(part: Mapping[str, Any], item: Item, sweep: SweepResult, target: str) -> Item:

@@ -23,6 +23,7 @@ from batchlens.report._evidence.figures import (
 )
 from batchlens.report._evidence.predictions import READ_AT, doubts_words, predicted_data
 from batchlens.report._evidence.reading import Evidence
+from batchlens.report._evidence.tables import theory_ratio, times_words
 from batchlens.report._page.records import PanelPlan
 from batchlens.report._sweep import figures, thresholds
 from batchlens.report._sweep.page import target_words
@@ -58,6 +59,13 @@ def _title_of(sweep: str, title: str) -> str:
     return f"{sweep}: {title[0].lower()}{title[1:]}"
 
 
+def _beyond_words(study: Study) -> str:
+    """Where the theory's curves bend, which lies beyond axes that have room for networks."""
+    ratios = {name: theory_ratio(study, name) for name in ("momentum", "adam", "kfac")}
+    told = [f"{name} at {times_words(ratio)}" for name, ratio in ratios.items() if ratio is not None]
+    return f" Its critical batch sizes lie far to the right: {', '.join(told)} SGD's." if told else ""
+
+
 def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan[Any]]:
     """Theory and networks with the same axes."""
     again = f"{bounded_words(sweeps)} Measured again by: make evidence INTO=again."
@@ -68,7 +76,7 @@ def _together(study: Study, sweeps: Mapping[str, SweepResult]) -> list[PanelPlan
             "figures 3 and 5",
             "Steps against batch size, each in units of SGD's own critical batch size and fewest steps, so that all "
             "pictures have the same axes; networks with 90% intervals. In theory Adam is preconditioning with power "
-            "0.5 and K-FAC with 0.75." + again,
+            f"0.5 and K-FAC with 0.75.{_beyond_words(study)}" + again,
             "networks",
             lambda _: side_by_side_data(study, sweeps),
             draw_side_by_side,

@@ -88,8 +88,8 @@ def widths_words(evidence: Evidence) -> str:
         document = evidence.predictions.get(name, {"curves": []})
         if document["curves"]:
             made.setdefault(_widths_from(document), []).append(name)
-    parts = [f"on {', '.join(workloads)} (those of {', '.join(names)})" for workloads, names in made.items()]
-    return f"Intervals were made from errors {'; '.join(parts)}." if parts else ""
+    parts = [f"those of {', '.join(names)} from errors on {', '.join(workloads)}" for workloads, names in made.items()]
+    return f"Intervals were made so: {'; '.join(parts)}." if parts else ""
 
 
 def _widths_from(document: Mapping[str, Any]) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ def _critical(prediction: Prediction, scales: str) -> str:
     known = (f"{entry.optimizer}: {reason}" for entry in prediction.predicted for reason in entry.reasons)
     doubts = "".join(f"<li>{escape(words)}</li>" for words in known)
     doubts = f"<p>Do not rely on these:</p>\n<ul>{doubts}</ul>\n" if doubts else ""
-    notes = "".join(_remark(f"Target: {note}.") for note in prediction.notes)
+    notes = "".join(_remark(f"{note[0].upper()}{note[1:]}.") for note in prediction.notes)
     words = f"{DEFINITIONS_WORDS}{_HOW} {_SCALES} Here: {scales}. {prediction.apart}"
     return f'{table}\n{doubts}{notes}{_remark(words)}<p class="remark"><a href="{_DOCS}">How it works</a></p>'
 
