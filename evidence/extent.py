@@ -22,6 +22,8 @@ TRAINING_EXAMPLES = {
     "simple_cnn_fashion_mnist": 55_000,
     "transformer_lm1b": 29_089,
     "resnet8_cifar10": 45_000,
+    "vgg11_cifar10": 45_000,
+    "resnet32_cifar10": 45_000,
 }
 _PLAIN = ("sgd", "momentum", "adam", "kfac")
 

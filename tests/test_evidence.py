@@ -200,6 +200,10 @@ def test_page_has_the_marks_of_every_table_that_it_shows(path: Path, names: set[
         assert {name for name in table.BLOCKS if page.count(table.marks(name)[end]) == 1} == names
 
 
+def test_every_declared_network_says_how_many_examples_it_has() -> None:
+    assert {sweep["workload"] for sweep in read_sweeps()} <= set(TRAINING_EXAMPLES)
+
+
 @pytest.mark.parametrize("name", TRAINING_EXAMPLES)
 def test_training_sets_have_as_many_examples_as_is_said(name: str) -> None:
     try:

@@ -15,11 +15,11 @@ from batchlens.report._evidence.reading import Evidence
 def beyond_rows(evidence: Evidence) -> tuple[tuple[str, ...], list[list[str]]]:
     """Every pair of neighbouring batch sizes where that is sure, with what the sweep that repeats it says."""
     rows = []
-    for name, sweep in evidence.measured.items():
-        again = Numbers(evidence.repeats[name]) if name in evidence.repeats else None
+    for name, numbers in evidence.numbers.items():
+        again = evidence.numbers_again.get(name)
         rows += [
             [name, optimizer, f"{small:,} and {large:,}", str(found), _same(again, optimizer, small, large)]
-            for optimizer, small, large, found in _beyond(Numbers(sweep))
+            for optimizer, small, large, found in _beyond(numbers)
         ]
     heads = ("Network", "Optimizer", "Batch sizes", "Examples at the smaller over the larger (90% interval)", "Again")
     return heads, rows

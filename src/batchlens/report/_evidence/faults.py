@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from batchlens.optimizers import contained_in
 from batchlens.report._evidence.judging import Judgement, judge_claim
-from batchlens.report._evidence.numbers import Numbers, Place
+from batchlens.report._evidence.numbers import Numbers, Place, place_of
 from batchlens.report._evidence.reading import Evidence
 from batchlens.sweep._curves import MeasuredCell
 from batchlens.sweep.results import SweepResult
@@ -57,11 +57,12 @@ def find_faults(evidence: Evidence) -> Iterator[Fault]:
 
 
 def _faults(evidence: Evidence, name: str, sweep: SweepResult, again: str) -> Iterator[Fault]:
-    cells = {_place(cell): cell for cell in sweep.cells}
+    cells = {place_of(cell): cell for cell in sweep.cells}
     for cell in filter(lambda cell: cell.result.complete, sweep.cells):
         better = _better(cell, cells)
         if better is not None:
-            changes = _changes(evidence, name, Numbers(sweep, 0, instead={_place(cell): _place(better)}), bool(again))
+            mended = Numbers(sweep, 0, instead={place_of(cell): place_of(better)})
+            changes = _changes(evidence, name, mended, bool(again))
             yield Fault(f"{name}{again}", cell, better, tuple(changes))
         elif cell.result.edges:
             yield Fault(f"{name}{again}", cell, None)
@@ -96,10 +97,6 @@ def _item_changes(claim: str, before: Judgement, after: Judgement) -> Iterator[s
         if old.verdict != new.verdict:
             what = f"{claim}, {old.part}".replace("_", " ")
             yield f"{what}, {' and '.join(old.optimizers)}: {old.verdict}, then {new.verdict}"
-
-
-def _place(cell: MeasuredCell) -> Place:
-    return cell.result.cell.optimizer, cell.batch_size
 
 
 def _steps(cell: MeasuredCell) -> str:

@@ -75,7 +75,7 @@ class Numbers:
         self._cells = {(cell.result.cell.optimizer, cell.batch_size): cell for cell in sweep.cells}
         self._cells |= {place: self._cells[other] for place, other in instead.items()}
         self.seeds = max(
-            (_place(trial.key.repeat) + 1 for cell in sweep.cells for trial in cell.result.repeats), default=1
+            (_seed_of(trial.key.repeat) + 1 for cell in sweep.cells for trial in cell.result.repeats), default=1
         )
         self.resamples = resamples
         self._guided = Guided(sweep.declaration, ())
@@ -251,7 +251,7 @@ class Numbers:
             steps = trial.steps if not target else self._guided.crossing(trial, counts_for, target)
             reached += steps is not None
             log = log_steps([trial])[0] if not target else math.log(max(steps or trial.steps_taken, 1e-3))
-            logs[_place(trial.key.repeat)] = log + (away if steps is None else 0.0)
+            logs[_seed_of(trial.key.repeat)] = log + (away if steps is None else 0.0)
         if reached < len(trials):
             self._missed.add((optimizer, batch_size))
         if reached < LEAST_REACHED:
@@ -311,7 +311,11 @@ def _widening(seeds: int) -> float:
     return float(stats.t.ppf(0.95, seeds - 1) / stats.norm.ppf(0.95)) * math.sqrt(seeds / (seeds - 1))
 
 
-def _place(repeat: int) -> int:
+def place_of(cell: MeasuredCell) -> Place:
+    return cell.result.cell.optimizer, cell.batch_size
+
+
+def _seed_of(repeat: int) -> int:
     """Of a seed that reports, among those."""
     return repeat - CHOOSING - 1
 

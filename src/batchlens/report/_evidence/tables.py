@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from batchlens.optimizers import averaged, base_of, is_averaged
-from batchlens.report._evidence.numbers import Numbers, Place, bound_of_misses
+from batchlens.report._evidence.numbers import Numbers, Place, bound_of_misses, place_of
 from batchlens.report._evidence.reading import Evidence
 from batchlens.report._page.records import NOT_MEASURED, Verdict
 from batchlens.report._sweep.page import curve_words
@@ -334,7 +334,7 @@ def _saved_words(sweep: SweepResult, saved: Mapping[Place, int]) -> str:
 
 def hours_of(sweep: SweepResult, steps: Mapping[Place, int]) -> float:
     """How long further steps of cells would take at the pace of the runs there, or of all where a cell has none."""
-    taken = {_place(cell): [*cell.result.members, *cell.result.repeats] for cell in sweep.cells}
+    taken = {place_of(cell): [*cell.result.members, *cell.result.repeats] for cell in sweep.cells}
     pace = {place: _seconds_per_step(trials) for place, trials in taken.items()}
     usual = _seconds_per_step([trial for trials in taken.values() for trial in trials]) or 0.0
     return sum(count * (pace[place] or usual) for place, count in steps.items()) / 3600
@@ -347,18 +347,14 @@ def _seconds_per_step(trials: Sequence[Trial]) -> float | None:
 
 def _steps_raced(sweep: SweepResult) -> dict[Place, int]:
     """What was left of the budgets of runs that were given up, by cell."""
-    return {_place(cell): cell.result.steps_saved for cell in sweep.cells}
+    return {place_of(cell): cell.result.steps_saved for cell in sweep.cells}
 
 
 def _steps_shared(sweep: SweepResult) -> dict[Place, int]:
     """Of searches that would have been run again for averaged weights, less what was run for those alone."""
-    searched = {_place(cell): sum(trial.steps_taken for trial in cell.result.members) for cell in sweep.cells}
+    searched = {place_of(cell): sum(trial.steps_taken for trial in cell.result.members) for cell in sweep.cells}
     return {
         (base_of(name), size): max(searched[base_of(name), size] - own, 0)
         for (name, size), own in searched.items()
         if is_averaged(name) and (base_of(name), size) in searched
     }
-
-
-def _place(cell: MeasuredCell) -> Place:
-    return cell.result.cell.optimizer, cell.batch_size
